@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 use itg_core::units::parse_duration_ns;
 use itg_files::arrow::{Dictionaries, schema};
@@ -52,11 +52,7 @@ pub(crate) fn read(
     let selection = selection.map_err(|error| Failure::Value(error.to_string()))?;
     with_logs(request, |analysis, threads| {
         let texts = Dictionaries::default();
-        let mut made: Vec<(usize, Vec<ArrayRef>)> = Vec::new();
-        let runs = columns::packets(analysis, threads, &selection, &texts, |rows, batch| {
-            made.push((rows, batch));
-            Ok::<(), Failure>(())
-        })?;
+        let (made, runs) = columns::collect(analysis, threads, &selection, &texts);
         let schema = schema(&selection, &Dictionaries::data_type());
         let metadata = columns::metadata(&runs).map(|(key, value)| (key.to_owned(), value));
         let schema = Arc::new(schema.with_metadata(metadata));

@@ -220,15 +220,43 @@ pub fn packets<'s, M: MakeColumn, E: Send>(
 ) -> Result<Vec<RunFacts>, E> {
     let flows = analysis.packet_flows();
     let make = |lines: &[PacketLine<'s>]| made(lines, &flows, selection, maker);
-    let mut spans: BTreeMap<(u32, &'s str), Option<Span>> = BTreeMap::new();
+    let mut spans = Spans::new();
     analysis.packets_in_order(executor, &make, |made: Made<'s, M::Column>| {
-        for (key, span) in made.spans {
-            let so_far = spans.entry(key).or_default();
-            *so_far = wider(*so_far, span);
-        }
+        add(&mut spans, made.spans);
         each(made.rows, made.columns)
     })?;
     Ok(facts(&flows, spans))
+}
+
+/// Columns of some packets, with their number of rows.
+pub type Batch<C> = (usize, Vec<C>);
+
+/// Makes the same columns of all packets, and the runs, all at once: faster than [`packets`] where flows take turns.
+pub fn collect<'s, M: MakeColumn>(
+    analysis: &'s Analysis<'_>,
+    executor: &dyn Executor,
+    selection: &Selection,
+    maker: &M,
+) -> (Vec<Batch<M::Column>>, Vec<RunFacts>) {
+    let flows = analysis.packet_flows();
+    let make = |lines: &[PacketLine<'s>]| made(lines, &flows, selection, maker);
+    let mut spans = Spans::new();
+    let batches = analysis.collect_packets(executor, &make).into_iter().map(|made| {
+        add(&mut spans, made.spans);
+        (made.rows, made.columns)
+    });
+    let batches = batches.collect();
+    (batches, facts(&flows, spans))
+}
+
+/// Spans of flows of runs.
+type Spans<'s> = BTreeMap<(u32, &'s str), Option<Span>>;
+
+fn add<'s>(spans: &mut Spans<'s>, some: Vec<((u32, &'s str), Option<Span>)>) {
+    for (key, span) in some {
+        let so_far = spans.entry(key).or_default();
+        *so_far = wider(*so_far, span);
+    }
 }
 
 fn made<'s, M: MakeColumn>(
@@ -262,10 +290,7 @@ fn made<'s, M: MakeColumn>(
     Made { rows: lines.len(), columns: selection.0.iter().map(column).collect(), spans }
 }
 
-fn facts(
-    flows: &BTreeMap<(u32, String), PacketFlow>,
-    spans: BTreeMap<(u32, &str), Option<Span>>,
-) -> Vec<RunFacts> {
+fn facts(flows: &BTreeMap<(u32, String), PacketFlow>, spans: Spans<'_>) -> Vec<RunFacts> {
     /// Seed, and the bound: `None` without any flow with delays, and within where one has none.
     type Facts = (Option<u64>, Option<Option<u64>>);
     let mut runs: BTreeMap<&str, Facts> = BTreeMap::new();

@@ -178,13 +178,26 @@ impl<'a> Analysis<'a> {
         make: &(dyn Fn(&[PacketLine<'s>]) -> T + Sync),
         mut each: impl FnMut(T) -> Result<(), E> + Send,
     ) -> Result<(), E> {
+        self.listing(executor).for_each(executor, make, &mut each)
+    }
+
+    /// Every packet of the logs in the same order: `make` makes something of some of them, on any thread, and all of it
+    /// is returned. Where flows take turns in a log this is faster than [`Analysis::packets_in_order`], which goes
+    /// through its blocks for each flow.
+    pub fn collect_packets<'s, T: Send>(
+        &'s self,
+        executor: &dyn Executor,
+        make: &(dyn Fn(&[PacketLine<'s>]) -> T + Sync),
+    ) -> Vec<T> {
+        self.listing(executor).collect(executor, make)
+    }
+
+    /// The packets, ready to be listed.
+    fn listing<'s>(&'s self, executor: &dyn Executor) -> Packets<'s, 'a> {
         let wants = |log: &Log<'_>, index: u32, key: &Key| self.wants(log, index, key);
         let list = |logs: &'s [Log<'a>]| Packets::new(logs, &Clocks::of(logs), executor, wants);
-        let mut packets = list(&self.logs().logs);
-        if !self.stands(executor) {
-            packets = list(&self.logs().logs);
-        }
-        packets.for_each(executor, make, &mut each)
+        let packets = list(&self.logs().logs);
+        if self.stands(executor) { packets } else { list(&self.logs().logs) }
     }
 
     /// The report.

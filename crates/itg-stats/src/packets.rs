@@ -31,6 +31,8 @@ const MOST_RANGES: usize = 1 << 20;
 /// Records of a large flow that make up about one window: few, so that they stay in the processor's cache
 /// from one step to the next.
 const WINDOW_OF_FLOW: u64 = 1 << 13;
+/// Records of each of several flows in a window, on average, from which on it pays to hand them on by themselves.
+const WORTHWHILE: u64 = 1 << 10;
 /// Records of small flows that make up about one window.
 const WINDOW_RECORDS: u64 = 1 << 17;
 
@@ -79,6 +81,11 @@ struct Known {
 }
 
 impl Known {
+    /// Returns true if it is windowed by sequence number.
+    const fn is_large(&self) -> bool {
+        self.ranged && self.records > WINDOW_RECORDS / 4
+    }
+
     /// Returns true if its arrivals are the replies at the sender.
     const fn lists_replies(&self) -> bool {
         self.round_trip && self.sent || self.echoed
@@ -107,14 +114,27 @@ impl Range {
     }
 }
 
-/// A piece of the list.
-#[derive(Debug)]
-struct Window {
-    /// Places of flows in the list of them.
-    flows: Places,
+/// Packets of a flow in a window.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    /// Place of the flow in the list of them.
+    flow: usize,
     /// Sequence numbers, both ends included.
     first: u64,
     last: u64,
+}
+
+impl Slice {
+    /// All packets of a flow.
+    const fn whole(flow: usize) -> Self {
+        Self { flow, first: 0, last: u64::MAX }
+    }
+}
+
+/// A piece of the list.
+#[derive(Debug)]
+struct Window {
+    slices: Vec<Slice>,
     /// Logs, and blocks among which are all of the log that have packets of it. Of other logs all are looked at.
     blocks: Vec<(usize, Places)>,
 }
@@ -162,7 +182,6 @@ pub(crate) struct Packets<'l, 'a> {
     flows: Vec<(Flow<'l>, Known)>,
     /// By log and block.
     ranges: Vec<Vec<Vec<Range>>>,
-    windows: Vec<Window>,
 }
 
 impl<'l, 'a> Packets<'l, 'a> {
@@ -224,10 +243,7 @@ impl<'l, 'a> Packets<'l, 'a> {
             }
             ranges.push(blocks);
         }
-        let mut all =
-            Self { logs, flows: flows.into_iter().collect(), ranges, windows: Vec::new() };
-        all.windows = all.plan();
-        all
+        Self { logs, flows: flows.into_iter().collect(), ranges }
     }
 
     /// Makes something of the lines of each window, on any thread, and hands it on in order: by flow, run
@@ -238,35 +254,80 @@ impl<'l, 'a> Packets<'l, 'a> {
         make: &(dyn Fn(&[PacketLine<'l>]) -> T + Sync),
         each: &mut (dyn FnMut(T) -> Result<(), E> + Send),
     ) -> Result<(), E> {
-        let bytes = |log: &Log<'_>| -> u64 {
-            log.blocks.iter().map(|block| block.bytes().len() as u64).sum()
-        };
-        executor.expect(self.logs.iter().map(bytes).sum());
+        let windows = self.plan(&BTreeSet::new());
+        self.expect(executor);
         let make = |own: &mut Lines<'l>, at: usize| {
-            self.lines(&self.windows[at], executor, own);
-            make(&own.lines)
+            let Lines { sides, lines } = own;
+            self.fill(&windows[at], executor, sides);
+            self.lines(&windows[at].slices, sides, lines);
+            make(lines)
         };
-        in_order(executor, self.windows.len(), &make, each)
+        in_order(executor, windows.len(), &make, each)
     }
 
-    /// The windows of all flows, in order.
-    fn plan(&self) -> Vec<Window> {
+    /// Makes something of the lines of pieces, on any thread, and returns all of it in the same order. Blocks of flows
+    /// that take turns are gone through once, where [`Packets::for_each`] does it for each flow.
+    pub(crate) fn collect<T: Send>(
+        &self,
+        executor: &dyn Executor,
+        make: &(dyn Fn(&[PacketLine<'l>]) -> T + Sync),
+    ) -> Vec<T> {
+        let (mut windows, in_turns) = self.joint();
+        let joint = windows.len();
+        windows.extend(self.plan(&in_turns));
+        self.expect(executor);
+        let make = |own: &mut Lines<'l>, at: usize| -> Vec<(usize, T)> {
+            let Lines { sides, lines } = own;
+            let slices = &windows[at].slices;
+            self.fill(&windows[at], executor, sides);
+            let pieces = if at < joint { 1 } else { slices.len() };
+            let mut made = Vec::new();
+            for (slices, sides) in slices.chunks(pieces).zip(sides.chunks_mut(pieces)) {
+                self.lines(slices, sides, lines);
+                if !lines.is_empty() {
+                    made.push((slices[0].flow, make(lines)));
+                }
+            }
+            made
+        };
+        let mut all = Vec::new();
+        let mut append = |mut made: Vec<(usize, T)>| {
+            all.append(&mut made);
+            Ok::<(), std::convert::Infallible>(())
+        };
+        let Ok(()) = in_order(executor, windows.len(), &make, &mut append);
+        // Pieces of one flow are in their order.
+        all.sort_by_key(|&(flow, _)| flow);
+        all.into_iter().map(|(_, made)| made).collect()
+    }
+
+    /// All logs will be passed once.
+    fn expect(&self, executor: &dyn Executor) {
+        let blocks = self.logs.iter().flat_map(|log| &log.blocks);
+        executor.expect(blocks.map(|block| block.bytes().len() as u64).sum());
+    }
+
+    /// The windows of all flows but these, in order.
+    fn plan(&self, without: &BTreeSet<usize>) -> Vec<Window> {
         let mut windows: Vec<Window> = Vec::new();
         let mut gathered = u64::MAX;
         for (at, (_, known)) in self.flows.iter().enumerate() {
-            if known.ranged && known.records > WINDOW_RECORDS / 4 {
+            if without.contains(&at) {
+                gathered = u64::MAX;
+                continue;
+            }
+            if known.is_large() {
                 windows.extend(self.cuts(at, known));
                 gathered = u64::MAX;
                 continue;
             }
             match windows.last_mut() {
                 Some(window) if gathered.saturating_add(known.records) <= WINDOW_RECORDS => {
-                    window.flows.end = at + 1;
+                    window.slices.push(Slice::whole(at));
                     gathered += known.records;
                 }
                 _ => {
-                    let (flows, blocks) = (at..at + 1, Vec::new());
-                    windows.push(Window { flows, first: 0, last: u64::MAX, blocks });
+                    windows.push(Window { slices: vec![Slice::whole(at)], blocks: Vec::new() });
                     gathered = known.records;
                 }
             }
@@ -276,8 +337,6 @@ impl<'l, 'a> Packets<'l, 'a> {
 
     /// The windows of one flow, cut where blocks begin and end.
     fn cuts(&self, at: usize, known: &Known) -> Vec<Window> {
-        let reaches: Vec<_> =
-            known.sources.iter().map(|&(log, index)| (log, self.reach(log, index))).collect();
         let mut cuts: Vec<u64> = Vec::new();
         for &(log, index) in &known.sources {
             let ranges = self.ranges[log].iter().flatten().filter(|range| range.index == index);
@@ -289,16 +348,84 @@ impl<'l, 'a> Packets<'l, 'a> {
         let step = cuts.len().div_ceil(windows).max(1);
         let firsts: Vec<u64> = cuts.into_iter().step_by(step).collect();
         let lasts = firsts.iter().skip(1).map(|next| next - 1).chain([u64::MAX]);
-        let window = |(&first, last)| {
-            let mut blocks: BTreeMap<usize, Places> = BTreeMap::new();
-            for (log, reach) in &reaches {
-                let Places { start, end } = among(reach, first, last);
-                let all = blocks.entry(*log).or_insert(start..end);
-                *all = start.min(all.start)..end.max(all.end);
+        let slices = firsts.iter().zip(lasts).map(|(&first, last)| Slice { flow: at, first, last });
+        self.windows(slices.map(|slice| vec![slice]).collect())
+    }
+
+    /// Windows of flows that take turns in a log, cut where its blocks end, and the flows that are in them.
+    fn joint(&self) -> (Vec<Window>, BTreeSet<usize>) {
+        let (mut windows, mut done) = (Vec::new(), BTreeSet::new());
+        for log in 0..self.logs.len() {
+            let flows = self.flows.iter().enumerate();
+            let others = flows.filter(|(at, (_, known))| known.is_large() && !done.contains(at));
+            let sources = others
+                .flat_map(|(at, (_, known))| known.sources.iter().map(move |source| (at, source)));
+            let its = sources.filter(|(_, source)| source.0 == log);
+            let its: BTreeMap<u32, usize> = its.map(|(at, &(_, index))| (index, at)).collect();
+            if its.len() > 1 {
+                windows.extend(self.windows(self.turns(log, &its)));
+                done.extend(its.into_values());
             }
-            Window { flows: at..at + 1, first, last, blocks: blocks.into_iter().collect() }
+        }
+        (windows, done)
+    }
+
+    /// The slices of each window of flows that take turns in a log, given by their indices there.
+    fn turns(&self, log: usize, flows: &BTreeMap<u32, usize>) -> Vec<Vec<Slice>> {
+        let enough = WINDOW_OF_FLOW.max(flows.len() as u64 * WORTHWHILE);
+        // What comes next of each flow: the first number, and the one behind the last.
+        let mut next: BTreeMap<usize, (u64, u64)> =
+            flows.values().map(|&at| (at, (0, 0))).collect();
+        let (mut windows, mut records) = (Vec::new(), 0);
+        for range in
+            self.ranges[log].iter().flat_map(|ranges| ranges.iter().map(Some).chain([None]))
+        {
+            let Some(range) = range else {
+                // A block ends.
+                if records >= enough {
+                    let slices = next.iter_mut().filter_map(|(&flow, (first, end))| {
+                        let slice = Slice { flow, first: *first, last: end.checked_sub(1)? };
+                        (*first < *end).then(|| {
+                            *first = *end;
+                            slice
+                        })
+                    });
+                    windows.push(slices.collect());
+                    records = 0;
+                }
+                continue;
+            };
+            if let Some((_, end)) = flows.get(&range.index).and_then(|at| next.get_mut(at)) {
+                *end = range.max.saturating_add(1).max(*end);
+                records += range.count;
+            }
+        }
+        let rest = next.into_iter().map(|(flow, (first, _))| Slice { flow, first, last: u64::MAX });
+        windows.push(rest.collect());
+        windows
+    }
+
+    /// Windows of these slices of large flows, each with the blocks that it looks at.
+    fn windows(&self, slices: Vec<Vec<Slice>>) -> Vec<Window> {
+        let mut reaches: BTreeMap<usize, Vec<(usize, Vec<Reach>)>> = BTreeMap::new();
+        let mut window = |slices: Vec<Slice>| {
+            let mut blocks: BTreeMap<usize, Places> = BTreeMap::new();
+            for &Slice { flow, first, last } in &slices {
+                let reaches = reaches.entry(flow).or_insert_with(|| {
+                    let sources = self.flows[flow].1.sources.iter();
+                    sources.map(|&(log, index)| (log, self.reach(log, index))).collect()
+                });
+                for (log, reach) in reaches {
+                    let Places { start, end } = among(reach, first, last);
+                    let all = blocks.entry(*log).or_insert(Places { start: usize::MAX, end: 0 });
+                    if start < end {
+                        *all = start.min(all.start)..end.max(all.end);
+                    }
+                }
+            }
+            Window { slices, blocks: blocks.into_iter().collect() }
         };
-        firsts.iter().zip(lasts).map(window).collect()
+        slices.into_iter().map(&mut window).collect()
     }
 
     /// The blocks of a log that have packets of a flow.
@@ -309,40 +436,46 @@ impl<'l, 'a> Packets<'l, 'a> {
         reach(its.map(|(block, range)| (block, range.min, range.max)))
     }
 
-    /// The lines of a window, into room that has been used for another one before.
-    fn lines(&self, window: &Window, executor: &dyn Executor, own: &mut Lines<'l>) {
-        let flows = &self.flows[window.flows.clone()];
-        let Lines { sides, lines } = own;
-        lines.clear();
-        sides.resize_with(sides.len().max(flows.len()), Sides::default);
-        // Which flow an index of a log stands for, and which of its sources it is.
-        let mut places: BTreeMap<usize, BTreeMap<u32, (usize, u32)>> = BTreeMap::new();
-        for (place, (_, known)) in flows.iter().enumerate() {
+    /// Takes the records of a window: of each slice into the sides at its place.
+    fn fill(&self, window: &Window, executor: &dyn Executor, sides: &mut Vec<Sides>) {
+        let slices = &window.slices;
+        sides.resize_with(sides.len().max(slices.len()), Sides::default);
+        // Which slice an index of a log belongs to, and which source of the flow it is.
+        let mut places: BTreeMap<usize, BTreeMap<u32, Place>> = BTreeMap::new();
+        for (at, slice) in slices.iter().enumerate() {
+            let known = &self.flows[slice.flow].1;
+            let replies = known.lists_replies();
             for (source, &(log, index)) in (0..).zip(&known.sources) {
-                places.entry(log).or_default().insert(index, (place, source));
+                let place = Place { at, source, replies, first: slice.first, last: slice.last };
+                places.entry(log).or_default().insert(index, place);
             }
         }
-        let ranged = flows.iter().all(|(_, known)| known.ranged);
+        let ranged = slices.iter().all(|slice| self.flows[slice.flow].1.ranged);
         for (&log, places) in &places {
             let inside = |range: &Range| {
-                range.min <= window.last
-                    && window.first <= range.max
-                    && places.contains_key(&range.index)
+                let place = places.get(&range.index);
+                place.is_some_and(|place| range.min <= place.last && place.first <= range.max)
             };
+            let blocks = &self.logs[log].blocks;
             let among = window.blocks.iter().find(|(of, _)| *of == log);
-            let all = || 0..self.logs[log].blocks.len();
-            let among = among.map_or_else(all, |(_, places)| places.clone());
+            let among = among.map_or(0..blocks.len(), |(_, places)| places.clone());
             let wanted = |at: &usize| !ranged || self.ranges[log][*at].iter().any(inside);
-            for (blocks, bytes) in self.logs[log].stretches(among.filter(wanted)) {
+            for (stretch, bytes) in self.logs[log].stretches(among.filter(wanted)) {
                 executor.coming(bytes);
-                for block in &self.logs[log].blocks[blocks] {
-                    gather(block, window, places, flows, sides);
+                for block in &blocks[stretch] {
+                    gather(block, places, sides);
                 }
                 executor.leaving(bytes);
                 executor.passed(bytes);
             }
         }
-        for ((flow, known), sides) in flows.iter().zip(sides) {
+    }
+
+    /// Makes lines of the records of these slices.
+    fn lines(&self, slices: &[Slice], sides: &mut [Sides], lines: &mut Vec<PacketLine<'l>>) {
+        lines.clear();
+        for (slice, sides) in slices.iter().zip(sides) {
+            let (flow, known) = &self.flows[slice.flow];
             let clocks = if known.lists_replies() { &[][..] } else { &known.clocks };
             sides.drain(*flow, clocks, lines);
         }
@@ -416,15 +549,22 @@ fn survey(block: &Stored<'_>) -> Vec<Range> {
     found
 }
 
+/// The slice that an index of a log belongs to.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Its place in the window.
+    at: usize,
+    /// Number of the source among those of its flow.
+    source: u32,
+    /// True if the arrivals of its flow are the replies at the sender.
+    replies: bool,
+    first: u64,
+    last: u64,
+}
+
 /// Puts the records of a block that belong to a window where they belong.
-fn gather(
-    block: &Stored<'_>,
-    window: &Window,
-    places: &BTreeMap<u32, (usize, u32)>,
-    flows: &[(Flow<'_>, Known)],
-    sides: &mut [Sides],
-) {
-    let mut current: Option<(u32, Option<(usize, u32)>)> = None;
+fn gather(block: &Stored<'_>, places: &BTreeMap<u32, Place>, sides: &mut [Sides]) {
+    let mut current: Option<(u32, Option<Place>)> = None;
     block.records().for_each(|mut record| {
         let place = match current {
             Some((index, place)) if index == record.flow => place,
@@ -434,17 +574,16 @@ fn gather(
                 place
             }
         };
-        let Some((place, source)) =
-            place.filter(|_| (window.first..=window.last).contains(&record.seq))
+        let Some(place) = place.filter(|place| (place.first..=place.last).contains(&record.seq))
         else {
             return;
         };
-        let replies = flows[place].1.lists_replies();
-        record.flow = source;
+        let side = &mut sides[place.at];
+        record.flow = place.source;
         match record.kind {
-            Kind::Sent => sides[place].sent.push(record),
-            Kind::Received if !replies => sides[place].arrived.push(record),
-            Kind::Echoed if replies => sides[place].arrived.push(record),
+            Kind::Sent => side.sent.push(record),
+            Kind::Received if !place.replies => side.arrived.push(record),
+            Kind::Echoed if place.replies => side.arrived.push(record),
             Kind::Received | Kind::Echoed => {}
         }
     });
