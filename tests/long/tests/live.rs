@@ -1,5 +1,6 @@
 //! The live view on a terminal: a pseudo-terminal that answers or does not, with and without keys
 //! typed, and one that stands still.
+#![allow(missing_docs, reason = "tests")]
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use itg_tests::program;
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{FlowArg, LocalFlags, tcflow, tcgetattr};
 
@@ -63,7 +65,9 @@ impl OnTerminal {
         let end = || Stdio::from(pty.slave.try_clone().expect("a copy"));
         // The terminal is the controlling one of a session of its own, and the program is in its foreground.
         let child = Command::new("setsid")
-            .args(["--ctty", env!("CARGO_BIN_EXE_itg-cluster"), "run", "--local", "--out"])
+            .arg("--ctty")
+            .arg(program("itg-cluster"))
+            .args(["run", "--local", "--out"])
             .arg(&out)
             .arg(&file)
             .env("TERM", term)
