@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use itg_tests::{
-    Output, Receiver, accounts, decode, free_port, in_parallel, json, packets, send, sender,
-    temp_dir, wait_for,
+    Output, Receiver, accounts, decode, in_parallel, json, packets, send, sender, temp_dir,
+    wait_for,
 };
 use nix::sys::signal::Signal;
 
@@ -504,16 +504,4 @@ fn near_misses_are_answered_with_what_was_meant() {
     fs::write(&file, "schema = 1\nname = 'two'\n[[flow]]\nto = 'b'\n").expect("written");
     send(&[&file]).exits(2).says(&format!("did you mean `itg-send run {file}`?"));
     send(&["127.0.0.1", "--rate", "10Mb"]).exits(2).says("such as 10Mbps, 10M or 100kpps");
-}
-
-/// Nobody is left to wonder why nothing happens.
-#[test]
-fn a_log_server_that_is_away_is_waited_for_aloud() {
-    let receiver = Receiver::start::<&str>(&[]);
-    let url = format!("tcp://127.0.0.1:{}", free_port());
-    let done = send(&[&receiver.at(), "--packets", "3", "--log-server", &url]);
-    let said = format!(
-        "the log server at {url} does not answer yet and is waited for: is itg-log running there?"
-    );
-    helps(&done.exits(3).says(&said).within(LIMIT));
 }

@@ -164,7 +164,7 @@ fn l_4_blocks_wait_in_the_spool_while_the_server_is_away_and_are_sent_when_it_is
 }
 
 #[test]
-fn a_server_that_is_not_there_or_does_not_want_us_is_named() {
+fn a_server_that_does_not_want_us_is_named() {
     let dir = temp_dir();
     let (right, wrong) = (dir.path().join("right"), dir.path().join("wrong"));
     fs::write(&right, "correct horse\n").expect("writable");
@@ -181,7 +181,6 @@ fn a_server_that_is_not_there_or_does_not_want_us_is_named() {
     try_with(&["--log-server", &url]).exits(3).says("secret");
     try_with(&["--recv-log-server", &url]).exits(3).says("--allow-log-servers");
     server.stop();
-    try_with(&["--log-server", &url]).exits(3).says("no log server at 127.0.0.1");
     try_with(&["--log-spool", "spool.itg"]).exits(2).says("name one with --log-server");
     try_with(&["--log-server", "ftp://127.0.0.1"])
         .exits(2)

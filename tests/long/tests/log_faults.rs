@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use itg_tests::{
     Impairment, LogServer, Output, Receiver, Relay, Running, accounts, decode, experiments,
-    in_parallel, json, lists, packets, program, stored, temp_dir, wait_for,
+    free_port, in_parallel, json, lists, packets, program, send, stored, temp_dir, wait_for,
 };
 use nix::sys::signal::Signal;
 
@@ -261,7 +261,20 @@ fn l_5_limits_of_the_server_are_named_and_nothing_is_stored_beyond_them() {
     let sender = send_10_000(&receiver, &["--log-server", &server.url("tcp")]);
     let late = ["--packets", "1", "--log-server", &server.url("tcp"), &other.at()];
     // It tries again until there is room.
-    itg_tests::send(&late).exits(0);
+    send(&late).exits(0);
     sender.finish(LIMIT).exits(0);
     server.stop().says("stored 10001 records");
+}
+
+/// Nobody is left to wonder why nothing happens.
+#[test]
+fn a_log_server_that_is_away_is_waited_for_aloud() {
+    let receiver = Receiver::start::<&str>(&[]);
+    let url = format!("tcp://127.0.0.1:{}", free_port());
+    let done = send(&[&receiver.at(), "--packets", "3", "--log-server", &url]);
+    let said = format!(
+        "the log server at {url} does not answer yet and is waited for: is itg-log running there?"
+    );
+    let done = done.exits(3).says(&said).says("no log server at 127.0.0.1").within(LIMIT);
+    assert!(!done.err.contains("panicked"), "{done}");
 }
