@@ -28,8 +28,8 @@ pub struct Dictionaries([Mutex<Dictionary>; TEXTS]);
 #[derive(Debug, Default)]
 struct Dictionary {
     numbers: BTreeMap<String, i32>,
-    /// The longest column so far of one text alone, which others of it are parts of.
-    uniform: Option<(i32, Int32Array)>,
+    /// The longest column so far of each text alone, which others of it are parts of.
+    uniform: BTreeMap<i32, Int32Array>,
 }
 
 impl Dictionary {
@@ -45,13 +45,11 @@ impl Dictionary {
 
     /// A column of one text alone.
     fn uniform(&mut self, number: i32, packets: usize) -> Int32Array {
-        match &self.uniform {
-            Some((same, column)) if *same == number && column.len() >= packets => {
-                column.slice(0, packets)
-            }
+        match self.uniform.get(&number) {
+            Some(column) if column.len() >= packets => column.slice(0, packets),
             _ => {
                 let column = Int32Array::from_value(number, packets);
-                self.uniform = Some((number, column.clone()));
+                self.uniform.insert(number, column.clone());
                 column
             }
         }

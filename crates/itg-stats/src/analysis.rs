@@ -181,9 +181,9 @@ impl<'a> Analysis<'a> {
         self.listing(executor).for_each(executor, make, &mut each)
     }
 
-    /// Every packet of the logs in the same order: `make` makes something of some of them, on any thread, and all of it
-    /// is returned. Where flows take turns in a log this is faster than [`Analysis::packets_in_order`], which goes
-    /// through its blocks for each flow.
+    /// Every packet of the logs in the same order: `make` makes something of some of them at a time, on any thread, and
+    /// all that it made is returned: memory grows with it. A log is gone through once for all large flows that take
+    /// turns in it, where [`Analysis::packets_in_order`] does it for each.
     pub fn collect_packets<'s, T: Send>(
         &'s self,
         executor: &dyn Executor,

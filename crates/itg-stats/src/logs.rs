@@ -374,8 +374,8 @@ impl<'a> Log<'a> {
         self.blocks.iter().flat_map(Stored::records)
     }
 
-    /// Blocks, by their places in the list, in stretches that lie side by side in the file, with the bytes
-    /// of each stretch: at most [`STRETCH`] unless it is one block.
+    /// Blocks, by their places, in stretches that follow each other in the list and in the file, with the bytes of each
+    /// stretch and what lies between its blocks: at most [`STRETCH`] unless it is one block.
     pub(crate) fn stretches(
         &self,
         blocks: impl Iterator<Item = usize>,

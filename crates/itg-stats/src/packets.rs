@@ -4,11 +4,11 @@
 //! its own. In a flow that measures round trips the arrivals are the replies, when the sender's log is
 //! given.
 //!
-//! The lines are made window by window, each a stretch of sequence numbers of one flow, or some small
-//! flows as a whole, and windows are independent of each other. Which blocks have numbers of a window
-//! is known from a first pass, so that a log in order is read twice and no more. Memory holds some
-//! windows and 40 bytes a block and flow; in logs of more than [`FEW_FLOWS`] flows that is kept of the large
-//! ones only, after one more pass that finds them.
+//! The lines are made window by window, and windows are independent of each other: each has a stretch of sequence
+//! numbers of one flow, or some small flows as a whole; where all lines are kept, a stretch of each of the large flows
+//! that take turns in a log. Which blocks have numbers of a window is known from a first pass, so that a log of one flow
+//! in order is read twice and no more. Memory holds some windows and some 50 bytes a block and flow; in logs of more than
+//! [`FEW_FLOWS`] flows that is kept of the large ones only, after one more pass that finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,8 +33,12 @@ const MOST_RANGES: usize = 1 << 20;
 const WINDOW_OF_FLOW: u64 = 1 << 13;
 /// Records of each of several flows in a window, on average, from which on it pays to hand them on by themselves.
 const WORTHWHILE: u64 = 1 << 10;
+/// So many times the records that are enough for a window of several flows are too many.
+const UNEVEN: u64 = 8;
 /// Records of small flows that make up about one window.
 const WINDOW_RECORDS: u64 = 1 << 17;
+/// A flow of more records is windowed by sequence number.
+const LARGE: u64 = WINDOW_RECORDS / 4;
 
 /// Known fields of one packet. Times but `planned_ns` are Unix nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -59,8 +63,8 @@ pub struct PacketLine<'r> {
     pub run: &'r str,
 }
 
-/// Places in a list that follow each other.
-type Places = std::ops::Range<usize>;
+/// Blocks of a log that follow each other, by their places.
+type Blocks = std::ops::Range<usize>;
 
 /// A flow of a run, whichever side.
 type Flow<'l> = (u32, &'l str);
@@ -83,7 +87,7 @@ struct Known {
 impl Known {
     /// Returns true if it is windowed by sequence number.
     const fn is_large(&self) -> bool {
-        self.ranged && self.records > WINDOW_RECORDS / 4
+        self.ranged && self.records > LARGE
     }
 
     /// Returns true if its arrivals are the replies at the sender.
@@ -131,12 +135,12 @@ impl Slice {
     }
 }
 
-/// A piece of the list.
+/// What is made at a time: a piece of the list, or one of each of several flows.
 #[derive(Debug)]
 struct Window {
     slices: Vec<Slice>,
     /// Logs, and blocks among which are all of the log that have packets of it. Of other logs all are looked at.
-    blocks: Vec<(usize, Places)>,
+    blocks: Vec<(usize, Blocks)>,
 }
 
 /// A block that has packets of a flow.
@@ -167,7 +171,7 @@ fn reach(blocks: impl Iterator<Item = (usize, u64, u64)>) -> Vec<Reach> {
 }
 
 /// Blocks among which are all that have numbers from `first` to `last`: no others, where numbers are in order.
-fn among(reach: &[Reach], first: u64, last: u64) -> Places {
+fn among(reach: &[Reach], first: u64, last: u64) -> Blocks {
     let from = reach.partition_point(|reach| reach.most < first);
     let to = reach.partition_point(|reach| reach.least <= last);
     let blocks = reach.get(from..to).unwrap_or_default();
@@ -265,8 +269,8 @@ impl<'l, 'a> Packets<'l, 'a> {
         in_order(executor, windows.len(), &make, each)
     }
 
-    /// Makes something of the lines of pieces, on any thread, and returns all of it in the same order. Blocks of flows
-    /// that take turns are gone through once, where [`Packets::for_each`] does it for each flow.
+    /// Makes something of the lines of each piece, on any thread, and returns all of it in the same order. A log is gone
+    /// through once for all large flows in it, where [`Packets::for_each`] does it for each.
     pub(crate) fn collect<T: Send>(
         &self,
         executor: &dyn Executor,
@@ -301,7 +305,7 @@ impl<'l, 'a> Packets<'l, 'a> {
         all.into_iter().map(|(_, made)| made).collect()
     }
 
-    /// All logs will be passed once.
+    /// All logs will be passed, once where nothing takes turns.
     fn expect(&self, executor: &dyn Executor) {
         let blocks = self.logs.iter().flat_map(|log| &log.blocks);
         executor.expect(blocks.map(|block| block.bytes().len() as u64).sum());
@@ -339,8 +343,8 @@ impl<'l, 'a> Packets<'l, 'a> {
     fn cuts(&self, at: usize, known: &Known) -> Vec<Window> {
         let mut cuts: Vec<u64> = Vec::new();
         for &(log, index) in &known.sources {
-            let ranges = self.ranges[log].iter().flatten().filter(|range| range.index == index);
-            cuts.extend(ranges.flat_map(|range| [range.min, range.max.saturating_add(1)]));
+            let ranges = self.ranges(log, index);
+            cuts.extend(ranges.flat_map(|(_, range)| [range.min, range.max.saturating_add(1)]));
         }
         cuts.sort_unstable();
         cuts.dedup();
@@ -352,27 +356,68 @@ impl<'l, 'a> Packets<'l, 'a> {
         self.windows(slices.map(|slice| vec![slice]).collect())
     }
 
-    /// Windows of flows that take turns in a log, cut where its blocks end, and the flows that are in them.
+    /// Windows of large flows that take turns in a log, and which flows these are. The logs that have most of them come
+    /// first.
     fn joint(&self) -> (Vec<Window>, BTreeSet<usize>) {
+        let mut logs: BTreeMap<usize, (u64, BTreeMap<u32, usize>)> = BTreeMap::new();
+        let flows = self.flows.iter().enumerate();
+        for (at, (_, known)) in flows.filter(|(_, (_, known))| known.is_large()) {
+            for &(log, index) in &known.sources {
+                let (records, flows) = logs.entry(log).or_default();
+                *records += self.ranges(log, index).map(|(_, range)| range.count).sum::<u64>();
+                flows.insert(index, at);
+            }
+        }
+        let mut logs: Vec<_> = logs.into_iter().collect();
+        logs.sort_by_key(|(_, (records, _))| std::cmp::Reverse(*records));
         let (mut windows, mut done) = (Vec::new(), BTreeSet::new());
-        for log in 0..self.logs.len() {
-            let flows = self.flows.iter().enumerate();
-            let others = flows.filter(|(at, (_, known))| known.is_large() && !done.contains(at));
-            let sources = others
-                .flat_map(|(at, (_, known))| known.sources.iter().map(move |source| (at, source)));
-            let its = sources.filter(|(_, source)| source.0 == log);
-            let its: BTreeMap<u32, usize> = its.map(|(at, &(_, index))| (index, at)).collect();
-            if its.len() > 1 {
-                windows.extend(self.windows(self.turns(log, &its)));
-                done.extend(its.into_values());
+        for (log, (_, mut flows)) in logs {
+            flows.retain(|_, at| !done.contains(at));
+            if flows.len() > 1 {
+                let enough = WINDOW_OF_FLOW.max(flows.len() as u64 * WORTHWHILE);
+                let slices = self.turns(log, &flows, enough);
+                if self.largest(&slices) <= UNEVEN * enough {
+                    windows.extend(self.windows(slices));
+                    done.extend(flows.into_values());
+                }
             }
         }
         (windows, done)
     }
 
+    /// Records of the largest of these windows, about: where other logs have other numbers, or numbers are out of order,
+    /// it may be far larger than the rest.
+    fn largest(&self, windows: &[Vec<Slice>]) -> u64 {
+        let mut firsts: BTreeMap<usize, Vec<(u64, usize)>> = BTreeMap::new();
+        for (window, slices) in windows.iter().enumerate() {
+            for slice in slices {
+                firsts.entry(slice.flow).or_default().push((slice.first, window));
+            }
+        }
+        let mut records = vec![0; windows.len()];
+        for (flow, firsts) in firsts {
+            for &(log, index) in &self.flows[flow].1.sources {
+                for (_, range) in self.ranges(log, index) {
+                    let slices = firsts.partition_point(|(first, _)| *first <= range.min);
+                    let (_, window) = firsts[slices.saturating_sub(1)];
+                    records[window] += range.count;
+                }
+            }
+        }
+        records.into_iter().max().unwrap_or(0)
+    }
+
+    /// The packets of a flow in each block of a log that has some, and the place of the block.
+    fn ranges(&self, log: usize, index: u32) -> impl Iterator<Item = (usize, &Range)> {
+        let blocks = self.ranges[log].iter().enumerate();
+        blocks.filter_map(move |(block, ranges)| {
+            let at = ranges.binary_search_by_key(&index, |range| range.index).ok()?;
+            Some((block, &ranges[at]))
+        })
+    }
+
     /// The slices of each window of flows that take turns in a log, given by their indices there.
-    fn turns(&self, log: usize, flows: &BTreeMap<u32, usize>) -> Vec<Vec<Slice>> {
-        let enough = WINDOW_OF_FLOW.max(flows.len() as u64 * WORTHWHILE);
+    fn turns(&self, log: usize, flows: &BTreeMap<u32, usize>, enough: u64) -> Vec<Vec<Slice>> {
         // What comes next of each flow: the first number, and the one behind the last.
         let mut next: BTreeMap<usize, (u64, u64)> =
             flows.values().map(|&at| (at, (0, 0))).collect();
@@ -390,7 +435,7 @@ impl<'l, 'a> Packets<'l, 'a> {
                             slice
                         })
                     });
-                    windows.push(slices.collect());
+                    windows.push(slices.collect::<Vec<_>>());
                     records = 0;
                 }
                 continue;
@@ -402,6 +447,7 @@ impl<'l, 'a> Packets<'l, 'a> {
         }
         let rest = next.into_iter().map(|(flow, (first, _))| Slice { flow, first, last: u64::MAX });
         windows.push(rest.collect());
+        windows.retain(|slices| !slices.is_empty());
         windows
     }
 
@@ -409,15 +455,15 @@ impl<'l, 'a> Packets<'l, 'a> {
     fn windows(&self, slices: Vec<Vec<Slice>>) -> Vec<Window> {
         let mut reaches: BTreeMap<usize, Vec<(usize, Vec<Reach>)>> = BTreeMap::new();
         let mut window = |slices: Vec<Slice>| {
-            let mut blocks: BTreeMap<usize, Places> = BTreeMap::new();
+            let mut blocks: BTreeMap<usize, Blocks> = BTreeMap::new();
             for &Slice { flow, first, last } in &slices {
                 let reaches = reaches.entry(flow).or_insert_with(|| {
                     let sources = self.flows[flow].1.sources.iter();
                     sources.map(|&(log, index)| (log, self.reach(log, index))).collect()
                 });
                 for (log, reach) in reaches {
-                    let Places { start, end } = among(reach, first, last);
-                    let all = blocks.entry(*log).or_insert(Places { start: usize::MAX, end: 0 });
+                    let Blocks { start, end } = among(reach, first, last);
+                    let all = blocks.entry(*log).or_insert(Blocks { start: usize::MAX, end: 0 });
                     if start < end {
                         *all = start.min(all.start)..end.max(all.end);
                     }
@@ -430,10 +476,7 @@ impl<'l, 'a> Packets<'l, 'a> {
 
     /// The blocks of a log that have packets of a flow.
     fn reach(&self, log: usize, index: u32) -> Vec<Reach> {
-        let blocks = self.ranges[log].iter().enumerate();
-        let ranges = blocks.flat_map(|(at, ranges)| ranges.iter().map(move |range| (at, range)));
-        let its = ranges.filter(|(_, range)| range.index == index);
-        reach(its.map(|(block, range)| (block, range.min, range.max)))
+        reach(self.ranges(log, index).map(|(block, range)| (block, range.min, range.max)))
     }
 
     /// Takes the records of a window: of each slice into the sides at its place.
@@ -441,29 +484,29 @@ impl<'l, 'a> Packets<'l, 'a> {
         let slices = &window.slices;
         sides.resize_with(sides.len().max(slices.len()), Sides::default);
         // Which slice an index of a log belongs to, and which source of the flow it is.
-        let mut places: BTreeMap<usize, BTreeMap<u32, Place>> = BTreeMap::new();
+        let mut targets: BTreeMap<usize, BTreeMap<u32, Target>> = BTreeMap::new();
         for (at, slice) in slices.iter().enumerate() {
             let known = &self.flows[slice.flow].1;
             let replies = known.lists_replies();
             for (source, &(log, index)) in (0..).zip(&known.sources) {
-                let place = Place { at, source, replies, first: slice.first, last: slice.last };
-                places.entry(log).or_default().insert(index, place);
+                let target = Target { at, source, replies, first: slice.first, last: slice.last };
+                targets.entry(log).or_default().insert(index, target);
             }
         }
         let ranged = slices.iter().all(|slice| self.flows[slice.flow].1.ranged);
-        for (&log, places) in &places {
+        for (&log, targets) in &targets {
             let inside = |range: &Range| {
-                let place = places.get(&range.index);
-                place.is_some_and(|place| range.min <= place.last && place.first <= range.max)
+                let target = targets.get(&range.index);
+                target.is_some_and(|target| range.min <= target.last && target.first <= range.max)
             };
             let blocks = &self.logs[log].blocks;
-            let among = window.blocks.iter().find(|(of, _)| *of == log);
-            let among = among.map_or(0..blocks.len(), |(_, places)| places.clone());
+            let known = window.blocks.iter().find(|(of, _)| *of == log);
+            let looked_at = known.map_or(0..blocks.len(), |(_, blocks)| blocks.clone());
             let wanted = |at: &usize| !ranged || self.ranges[log][*at].iter().any(inside);
-            for (stretch, bytes) in self.logs[log].stretches(among.filter(wanted)) {
+            for (stretch, bytes) in self.logs[log].stretches(looked_at.filter(wanted)) {
                 executor.coming(bytes);
                 for block in &blocks[stretch] {
-                    gather(block, places, sides);
+                    gather(block, targets, sides);
                 }
                 executor.leaving(bytes);
                 executor.passed(bytes);
@@ -488,12 +531,12 @@ fn by_group<'a, T: Send>(
     executor: &dyn Executor,
     task: impl Fn(&[Stored<'a>]) -> T + Sync,
 ) -> Vec<T> {
-    executor.expect(log.blocks.iter().map(|block| block.bytes().len() as u64).sum());
     let groups = log.stretches(0..log.blocks.len());
+    executor.expect(groups.iter().map(|(_, bytes)| bytes.len() as u64).sum());
     collect(executor, groups.len(), |at| {
-        let (places, bytes) = &groups[at];
+        let (blocks, bytes) = &groups[at];
         executor.coming(bytes);
-        let found = task(&log.blocks[places.clone()]);
+        let found = task(&log.blocks[blocks.clone()]);
         executor.leaving(bytes);
         executor.passed(bytes);
         found
@@ -519,14 +562,14 @@ fn large_flows(log: &Log<'_>, executor: &dyn Executor) -> Option<BTreeSet<u32>> 
     }
     let mut large: Vec<(u64, u32)> =
         counts.into_iter().map(|(index, count)| (count, index)).collect();
-    large.retain(|(count, _)| *count > WINDOW_RECORDS);
+    large.retain(|(count, _)| *count > LARGE);
     large.sort_unstable();
     large.reverse();
     large.truncate(MOST_RANGES / log.blocks.len().max(1));
     Some(large.into_iter().map(|(_, index)| index).collect())
 }
 
-/// Ranges of each flow in a block.
+/// Ranges of each flow in a block, by its index.
 fn survey(block: &Stored<'_>) -> Vec<Range> {
     let mut found: Vec<Range> = Vec::new();
     let mut places: BTreeMap<u32, usize> = BTreeMap::new();
@@ -546,12 +589,13 @@ fn survey(block: &Stored<'_>) -> Vec<Range> {
         range.sent |= record.kind == Kind::Sent;
         range.echoed |= record.kind == Kind::Echoed;
     });
+    found.sort_unstable_by_key(|range| range.index);
     found
 }
 
 /// The slice that an index of a log belongs to.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Target {
     /// Its place in the window.
     at: usize,
     /// Number of the source among those of its flow.
@@ -563,27 +607,28 @@ struct Place {
 }
 
 /// Puts the records of a block that belong to a window where they belong.
-fn gather(block: &Stored<'_>, places: &BTreeMap<u32, Place>, sides: &mut [Sides]) {
-    let mut current: Option<(u32, Option<Place>)> = None;
+fn gather(block: &Stored<'_>, targets: &BTreeMap<u32, Target>, sides: &mut [Sides]) {
+    let mut current: Option<(u32, Option<Target>)> = None;
     block.records().for_each(|mut record| {
-        let place = match current {
-            Some((index, place)) if index == record.flow => place,
+        let target = match current {
+            Some((index, target)) if index == record.flow => target,
             _ => {
-                let place = places.get(&record.flow).copied();
-                current = Some((record.flow, place));
-                place
+                let target = targets.get(&record.flow).copied();
+                current = Some((record.flow, target));
+                target
             }
         };
-        let Some(place) = place.filter(|place| (place.first..=place.last).contains(&record.seq))
+        let Some(target) =
+            target.filter(|target| (target.first..=target.last).contains(&record.seq))
         else {
             return;
         };
-        let side = &mut sides[place.at];
-        record.flow = place.source;
+        let side = &mut sides[target.at];
+        record.flow = target.source;
         match record.kind {
             Kind::Sent => side.sent.push(record),
-            Kind::Received if !place.replies => side.arrived.push(record),
-            Kind::Echoed if place.replies => side.arrived.push(record),
+            Kind::Received if !target.replies => side.arrived.push(record),
+            Kind::Echoed if target.replies => side.arrived.push(record),
             Kind::Received | Kind::Echoed => {}
         }
     });

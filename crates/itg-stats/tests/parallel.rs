@@ -329,32 +329,54 @@ impl Executor for Counting {
     }
 }
 
-#[test]
-fn blocks_of_flows_that_take_turns_are_gone_through_once_when_all_is_kept() {
-    const EACH: u64 = 40_000;
+/// A sender's log of eight flows that take turns, with these numbers of each.
+fn in_turns(numbers: impl Iterator<Item = u64> + Clone, packets: u64) -> Vec<u8> {
     let mut log = TestLog::new(Side::Sender, "a");
     for index in 0..8 {
-        log.flow(index, &spec(index + 1, "constant(1us)", "constant(64)", EACH), ["a", "a"]);
+        log.flow(index, &spec(index + 1, "constant(1us)", "constant(64)", packets), ["a", "a"]);
     }
-    // In pairs that change places, so that numbers are out of order across the ends of blocks.
-    let sent = |index, k: u64| {
-        let (seq, planned_ns) = (k ^ 1, k * 1_000);
+    let sent = |index, seq: u64| {
+        let planned_ns = seq * 1_000;
         let sent_ns = EPOCH + planned_ns;
         Record::sent(SentPacket { flow: index, seq, size: 64, planned_ns, sent_ns })
     };
-    log.records((0..EACH).flat_map(|k| (0..8).map(move |index| sent(index, k))));
-    let bytes = log.finish();
+    log.records(numbers.flat_map(|seq| (0..8).map(move |index| sent(index, seq))));
+    log.finish()
+}
+
+fn numbers(some: &[PacketLine<'_>]) -> Vec<(u32, u64)> {
+    assert!(!some.is_empty());
+    some.iter().map(|line| (line.flow, line.seq)).collect()
+}
+
+#[test]
+fn blocks_of_flows_that_take_turns_are_gone_through_once_when_all_is_kept() {
+    const EACH: u64 = 40_000;
+    // In pairs that change places, so that numbers are out of order across the ends of blocks.
+    let bytes = in_turns((0..EACH).map(|k| k ^ 1), EACH);
     let mut analysis = Analysis::new(Options::default());
     analysis.add_log(&bytes, "one").unwrap();
     let passed = Counting::default();
-    let numbers = |some: &[PacketLine<'_>]| -> Vec<_> {
-        assert!(!some.is_empty());
-        some.iter().map(|line| (line.flow, line.seq)).collect()
-    };
     let seen = analysis.collect_packets(&passed, &numbers).concat();
     let want = (1..=8).flat_map(|flow| (0..EACH).map(move |k| (flow, k)));
     assert!(want.eq(seen), "some packets are missing, twice, or out of order");
     let passes = passed.0.into_inner() as f64 / bytes.len() as f64;
     // Stock is taken in another pass; a block that two windows share comes twice.
     assert!(passes < 2.5, "{passes} passes");
+}
+
+/// The blocks of one log are where windows are cut: what stands in another one alone must not become one window.
+#[test]
+fn numbers_that_stand_in_another_log_are_no_window_of_their_own() {
+    const EACH: u64 = 40_000;
+    let logs = [in_turns(0..EACH / 2, EACH), in_turns(EACH / 2..EACH, EACH)];
+    let mut analysis = Analysis::new(Options::default());
+    for (log, name) in logs.iter().zip(["one", "two"]) {
+        analysis.add_log(log, name).unwrap();
+    }
+    let pieces = analysis.collect_packets(&Inline, &numbers);
+    let most = pieces.iter().map(Vec::len).max();
+    assert!(most < Some(15_000), "{most:?} packets at once");
+    let want = (1..=8).flat_map(|flow| (0..EACH).map(move |k| (flow, k)));
+    assert!(want.eq(pieces.concat()), "some packets are missing, twice, or out of order");
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ const SHORTLY: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 struct Words {
     bytes: Mutex<Vec<u8>>,
+    /// True when no more comes: written while `bytes` is locked.
+    over: AtomicBool,
     more: Condvar,
 }
 
@@ -54,6 +57,10 @@ fn gather(mut pipe: impl Read + Send + 'static) -> (Arc<Words>, JoinHandle<()>) 
             lock(&ours.bytes).extend_from_slice(&piece[..got]);
             ours.more.notify_all();
         }
+        let bytes = lock(&ours.bytes);
+        ours.over.store(true, Ordering::Relaxed);
+        drop(bytes);
+        ours.more.notify_all();
     });
     (words, thread)
 }
@@ -274,6 +281,8 @@ impl Running {
             let left = deadline.saturating_duration_since(Instant::now());
             let command = &self.command;
             ensure!(!left.is_zero(), "`{command}` did not say {words:?} in {limit:?}:\n{text}");
+            let over = self.err.over.load(Ordering::Relaxed);
+            ensure!(!over, "`{command}` ended and did not say {words:?}:\n{text}");
             drop(text);
             let waited = self.err.more.wait_timeout(bytes, left);
             bytes = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -417,5 +426,14 @@ mod tests {
     fn another_exit_code_shows_the_words() {
         let done = shell("echo why >&2; exit 3").wait(LIMIT).expect("ends");
         assert!(done.ended_with(&[0, 1]).expect_err("3").to_string().contains("why"));
+    }
+
+    #[test]
+    fn a_child_that_has_ended_is_not_waited_for() {
+        let began = Instant::now();
+        let error = shell("echo no >&2").after("yes", READY).expect_err("never").to_string();
+        assert!(error.contains("ended and did not say \"yes\":\nno"), "{error}");
+        assert!(began.elapsed() < READY / 3);
+        assert_eq!(shell("echo yes it says >&2").after("yes ", READY).expect("said"), "it says");
     }
 }
