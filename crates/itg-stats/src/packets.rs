@@ -29,7 +29,7 @@ use windows::{LARGE, Slice, Window};
 
 /// In logs of more flows than this only large ones are windowed by sequence number.
 const FEW_FLOWS: usize = 64;
-/// Ranges of large flows that are kept at most, with one in each block: 40 MiB.
+/// Ranges of large flows that are kept at most, with one in each block: 32 MiB.
 const MOST_RANGES: usize = 1 << 20;
 
 /// Known fields of one packet. Times but `planned_ns` are Unix nanoseconds.
