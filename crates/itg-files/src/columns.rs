@@ -1,9 +1,9 @@
 //! Packets as columns: what flow they are of, numbers, times and their delay; and facts on their runs.
 //!
-//! Columns are made side by side, a batch for each stretch of packets, and handed on in order, or all at once, as whoever
-//! reads them holds them ([`MakeColumn`]): [`crate::arrow`] has Arrow arrays, `itg-decode` what Parquet takes. All numbers are signed:
-//! a difference of two of them, such as a delay that clocks make negative, must not wrap in whatever reads the table.
-//! What is not known, or is 2⁶³ or more (damaged logs only), is null.
+//! Columns are made side by side, a batch for each stretch of packets, and handed on in order, or all at once, as
+//! whoever reads them holds them ([`MakeColumn`]): [`crate::arrow`] has Arrow arrays, `itg-decode` what Parquet takes.
+//! All numbers are signed: a difference of two of them, such as a delay that clocks make negative, must not wrap in
+//! whatever reads the table. What is not known, or is 2⁶³ or more (damaged logs only), is null.
 
 use std::collections::BTreeMap;
 

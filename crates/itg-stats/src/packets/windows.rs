@@ -36,7 +36,7 @@ impl Slice {
     }
 }
 
-/// What is made at a time: a piece of the list, or one of each of several flows.
+/// Packets whose lines are made at a time: a piece of the list, or one of each of several flows.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) slices: Vec<Slice>,
