@@ -2,6 +2,7 @@
 
 mod clock_report;
 mod damaged;
+mod filter;
 mod parallel;
 mod partial_logs;
 mod report;
