@@ -38,6 +38,7 @@ fn log(count: u64) -> Vec<u8> {
         seed: None,
         settings: [].into(),
         block_records: 1000,
+        part: None,
     }));
     bytes.extend(builder.note(&Note::Flow(FlowInfo {
         changes: Vec::new(),

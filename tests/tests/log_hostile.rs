@@ -361,7 +361,12 @@ fn x_4_hostile_datagrams_are_dropped_and_disturb_nobody() {
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     send(&stranger, &good(8));
     let note = note_block(
-        &Note::End(itg_record::LogEnd { blocks: 2, records: 100, lost_records: 0 }),
+        &Note::End(itg_record::LogEnd {
+            blocks: 2,
+            records: 100,
+            lost_records: 0,
+            continued: false,
+        }),
         log_id,
         1,
     );

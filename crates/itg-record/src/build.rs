@@ -65,13 +65,31 @@ impl LogBuilder {
         self.take_number();
     }
 
+    /// A block of so many records was not written after all: its number is used up.
+    pub const fn unwritten(&mut self, records: u64) {
+        self.records = self.records.saturating_sub(records);
+    }
+
     /// The last block: the totals. `lost_records` is how many records could not be written.
     ///
     /// # Panics
     /// After 2³² blocks.
     pub fn end(&mut self, lost_records: u64) -> Vec<u8> {
-        let end = LogEnd { blocks: self.blocks() + 1, records: self.records, lost_records };
-        self.note(&Note::End(end))
+        self.end_part(lost_records, false)
+    }
+
+    /// The last block of a file, which may be continued in another one.
+    ///
+    /// # Panics
+    /// After 2³² blocks.
+    pub fn end_part(&mut self, lost_records: u64, continued: bool) -> Vec<u8> {
+        let (blocks, records) = (self.blocks() + 1, self.records);
+        self.note(&Note::End(LogEnd { blocks, records, lost_records, continued }))
+    }
+
+    /// Takes back the number of a note that was not written: the next block gets it.
+    pub const fn take_back(&mut self) {
+        self.blocks = self.blocks.saturating_sub(1);
     }
 
     /// Blocks so far.

@@ -34,14 +34,14 @@ pub use build::{LogBuilder, note_block};
 pub use compact::{Rewrite, compact, expand};
 pub use error::{BlockError, ColumnsError};
 pub use facts::BlockFacts;
-pub use find::{FoundBlock, find_blocks};
+pub use find::{FoundBlock, LogTail, find_blocks};
 pub use limits::{
     COLUMNS_SCHEMA, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, MAX_RECORDS_PER_BYTE, NOTE_SCHEMA,
     RECORD_SCHEMA, RUN_COLUMNS_SCHEMA, RUN_SCHEMA,
 };
 pub use note::{
     ClockPair, ClockProbe, DepartureSample, DepartureTotals, Departures, DitgFlow, FlowEnd,
-    FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, Side, TcpSample,
+    FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, LogPart, Note, Side, TcpSample,
 };
 pub use outline::{Outline, Outlined, UncheckedRecords};
 pub use read::{Cause, Damage, Item, LogReader};

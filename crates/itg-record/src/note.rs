@@ -74,6 +74,20 @@ pub struct LogInfo {
     pub settings: BTreeMap<String, String>,
     /// Records in a full block.
     pub block_records: u32,
+    /// Of a log that goes on from an earlier file: which part of it this is. `None` in the first file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<LogPart>,
+}
+
+/// Place of a file in a log that goes on over several, one after the other, as it does when it is rotated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogPart {
+    /// Number of the part; that of the first file, which has no such note, is 0.
+    pub number: u32,
+    /// [`LogInfo::started_unix_ns`] of the first file: with host, process and boot id it names the log.
+    pub first_unix_ns: u64,
+    /// Indices of flows that began in an earlier part and had not ended: their descriptions are repeated here.
+    pub flows: Vec<u32>,
 }
 
 /// A flow of this log.
@@ -321,6 +335,9 @@ pub struct LogEnd {
     pub records: u64,
     /// Records that could not be written.
     pub lost_records: u64,
+    /// True if the log goes on in another file, whose [`LogInfo::part`] says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continued: bool,
 }
 
 #[cfg(test)]

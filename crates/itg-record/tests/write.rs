@@ -46,7 +46,7 @@ proptest! {
         let back: Vec<_> = contents.records.into_iter().map(|(_, record)| record).collect();
         prop_assert_eq!(&back, &records);
         let blocks = records.len().div_ceil(capacity) as u64 + 1;
-        let end = LogEnd { blocks, records: records.len() as u64, lost_records: lost };
+        let end = LogEnd { blocks, records: records.len() as u64, lost_records: lost, continued: false };
         prop_assert_eq!(contents.notes, vec![(0, Note::End(end))]);
     }
 }

@@ -388,17 +388,21 @@ impl<'a> Analysis<'a> {
                 }
             }
             let harmed = log.end.is_some_and(|end| end.lost_records > 0)
-                || self.logs().damage.iter().any(|damage| damage.log == log.name);
+                || self.logs().damage.iter().any(|damage| log.is_in(&damage.log));
             for &index in log.flows.keys() {
                 let place = objects.places.get(&log.key(index, sides[number]));
                 let Some(object) = place.map(|&place| &mut objects.list[place]) else { continue };
                 // The replies of a round trip go on when its sender has ended.
                 let round_trip = object.stats.is_round_trip();
-                let open = log.end.is_none() && (round_trip || !log.ends.contains_key(&index));
+                let open = !log.is_ended() && (round_trip || !log.ends.contains_key(&index));
                 if open {
                     object.notices.push(notices::unended(&log.name, sides[number]));
                 }
-                let lack = match (harmed, open) {
+                let headless = log.headless.contains(&index);
+                if headless {
+                    object.notices.push(notices::headless(&log.name));
+                }
+                let lack = match (harmed || headless, open) {
                     (true, _) => Lack::Some,
                     (false, true) => Lack::Tail,
                     (false, false) => Lack::Nothing,

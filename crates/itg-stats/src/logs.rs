@@ -6,7 +6,7 @@
 //! written, all sums are discarded, and the files are read [strictly](Logs::strictly): block by
 //! block, with an exact account.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -115,12 +115,14 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// One log. A file usually holds one, but logs may have been put together.
+/// One log. A file usually holds one, but logs may have been put together, and one that was rotated is in several.
 #[derive(Debug, Default)]
 pub(crate) struct Log<'a> {
     pub(crate) name: String,
-    /// The whole file.
-    pub(crate) file: &'a [u8],
+    /// The whole files, with their names.
+    files: Vec<(String, &'a [u8])>,
+    /// Flows that began in an earlier part of the log, which is not given.
+    pub(crate) headless: BTreeSet<u32>,
     pub(crate) info: Option<LogInfo>,
     pub(crate) flows: BTreeMap<u32, FlowInfo>,
     pub(crate) ends: BTreeMap<u32, FlowEnd>,
@@ -134,6 +136,8 @@ pub(crate) struct Log<'a> {
     /// In the order of the numbers of their blocks.
     pub(crate) blocks: Vec<Stored<'a>>,
     numbers: Vec<u32>,
+    /// Number of the last part, where there are several.
+    last_part: Option<u32>,
 }
 
 /// All logs of one analysis.
@@ -232,8 +236,28 @@ impl<'a> Logs<'a> {
     }
 
     fn take(&mut self, logs: BTreeMap<u32, Log<'a>>, bytes: &'a [u8], name: &str) {
-        let whole = |log: Log<'a>| Log { name: name.to_owned(), file: bytes, ..log.sorted() };
-        self.logs.extend(logs.into_values().map(whole));
+        for log in logs.into_values() {
+            let mut log = Log {
+                name: name.to_owned(),
+                files: vec![(name.to_owned(), bytes)],
+                ..log.sorted()
+            };
+            // Parts of one log are read as one, in whatever order they are given.
+            while let Some((place, comes_first)) = self.neighbour(&log) {
+                let other = self.logs.remove(place);
+                log = if comes_first { log.followed_by(other) } else { other.followed_by(log) };
+            }
+            self.logs.push(log);
+        }
+    }
+
+    /// The place of the log of which this one is the part before (then true) or behind.
+    fn neighbour(&self, log: &Log<'a>) -> Option<(usize, bool)> {
+        let places = self.logs.iter().enumerate();
+        places.into_iter().find_map(|(place, other)| {
+            let first = log.goes_on_in(other);
+            (first || other.goes_on_in(log)).then_some((place, first))
+        })
     }
 
     /// Takes a file block by block, with an account of what is not as it was written.
@@ -351,9 +375,71 @@ impl<'a> Log<'a> {
         self
     }
 
+    /// Identity of a log that may be in several files.
+    fn series(&self) -> Option<(u64, &str, u32, &str)> {
+        let info = self.info.as_ref()?;
+        let first = info.part.as_ref().map_or(info.started_unix_ns, |part| part.first_unix_ns);
+        Some((first, &info.boot_id, info.pid, &info.host))
+    }
+
+    /// Returns true if another log is the next part of this one.
+    fn goes_on_in(&self, other: &Self) -> bool {
+        let number = |log: &Self| log.info.as_ref()?.part.as_ref().map(|part| part.number);
+        let Some(next) = number(other) else { return false };
+        let last = self.last_part.or_else(|| number(self)).unwrap_or(0);
+        next.checked_sub(1) == Some(last) && self.series() == other.series()
+    }
+
+    /// Puts the next part behind this one.
+    fn followed_by(mut self, next: Self) -> Self {
+        let part = next.info.and_then(|info| info.part).map(|part| part.number);
+        self.last_part = next.last_part.or(part);
+        self.files.extend(next.files);
+        if let [(first, _), .., (last, _)] = &self.files[..] {
+            self.name = format!("{first} to {last}");
+        }
+        // Flows whose beginning neither of them has.
+        let here = &self.flows;
+        self.headless.extend(next.headless.into_iter().filter(|index| !here.contains_key(index)));
+        self.flows.extend(next.flows);
+        self.ends.extend(next.ends);
+        self.clock = next.clock.or(self.clock);
+        self.probes.extend(next.probes);
+        for (index, samples) in next.tcp {
+            self.tcp.entry(index).or_default().extend(samples);
+        }
+        for (index, samples) in next.departures {
+            self.departures.entry(index).or_default().extend(samples);
+        }
+        // Each tells of its own records.
+        self.end = self.end.zip(next.end).map(|(one, other)| LogEnd {
+            blocks: one.blocks.saturating_add(other.blocks),
+            records: one.records.saturating_add(other.records),
+            lost_records: one.lost_records.saturating_add(other.lost_records),
+            continued: other.continued,
+        });
+        self.blocks.extend(next.blocks);
+        let from = self.numbers.last().map_or(0, |number| number.saturating_add(1));
+        self.numbers.extend(next.numbers.into_iter().map(|number| number.saturating_add(from)));
+        self
+    }
+
+    /// Returns true if this file is one of the log's.
+    pub(crate) fn is_in(&self, name: &str) -> bool {
+        self.files.iter().any(|(file, _)| file == name)
+    }
+
+    /// Returns true if this log has all that was written of it: its end, which does not tell of a next part.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.end.is_some_and(|end| !end.continued)
+    }
+
     fn note(&mut self, note: Note) {
         match note {
-            Note::Log(info) => self.info = Some(info),
+            Note::Log(info) => {
+                self.headless = info.part.iter().flat_map(|part| part.flows.clone()).collect();
+                self.info = Some(info);
+            }
             Note::Flow(mut info) => {
                 info.spec.changes.clone_from(&info.changes);
                 self.flows.insert(info.index, info);
@@ -380,22 +466,28 @@ impl<'a> Log<'a> {
         &self,
         blocks: impl Iterator<Item = usize>,
     ) -> Vec<(Range<usize>, &'a [u8])> {
-        let start = self.file.as_ptr().addr();
-        let mut list: Vec<(Range<usize>, Range<usize>)> = Vec::new();
+        let mut list: Vec<(Range<usize>, &'a [u8], Range<usize>)> = Vec::new();
         for at in blocks {
             let bytes = self.blocks[at].bytes();
-            let from = bytes.as_ptr().addr() - start;
+            let within = |file: &&[u8]| file.as_ptr_range().contains(&bytes.as_ptr());
+            let Some(file) = self.files.iter().map(|(_, file)| *file).find(within) else {
+                continue;
+            };
+            let from = bytes.as_ptr().addr() - file.as_ptr().addr();
             let to = from + bytes.len();
             match list.last_mut() {
-                Some((places, whole))
-                    if at == places.end && from >= whole.end && to - whole.start <= STRETCH =>
+                Some((places, same, whole))
+                    if at == places.end
+                        && std::ptr::eq(*same, file)
+                        && from >= whole.end
+                        && to - whole.start <= STRETCH =>
                 {
                     (places.end, whole.end) = (at + 1, to);
                 }
-                _ => list.push((at..at + 1, from..to)),
+                _ => list.push((at..at + 1, file, from..to)),
             }
         }
-        list.into_iter().map(|(places, bytes)| (places, &self.file[bytes])).collect()
+        list.into_iter().map(|(places, file, bytes)| (places, &file[bytes])).collect()
     }
 
     pub(crate) fn record_count(&self) -> u64 {
@@ -455,7 +547,7 @@ impl<'a> Log<'a> {
             "name": self.name,
             "side": side_name(self.side()),
             "records": self.record_count(),
-            "complete": self.end.is_some(),
+            "complete": self.is_ended(),
             "lost_records": self.end.map(|end| end.lost_records),
             "clock_synchronised": self.clock.and_then(|clock| clock.synchronised),
             "clock_max_error_ns": self.clock.and_then(|clock| clock.max_error_ns),

@@ -82,6 +82,7 @@ impl TestLog {
             seed: sender.then_some(seed),
             settings: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             block_records,
+            part: None,
         }));
         let block = BlockBuf::new(usize::try_from(block_records).expect("a small number"));
         Self { seed, builder, bytes, block }

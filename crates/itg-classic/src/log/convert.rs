@@ -197,6 +197,7 @@ fn head(side: Side, started_unix_ns: u64) -> Note {
         seed: None,
         settings: BTreeMap::new(),
         block_records: u32::try_from(BLOCK_RECORDS).unwrap_or(u32::MAX),
+        part: None,
     })
 }
 

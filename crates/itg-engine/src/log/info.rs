@@ -30,5 +30,6 @@ pub fn log_info(
         settings,
         // The log that it becomes part of knows.
         block_records: 0,
+        part: None,
     }
 }

@@ -28,6 +28,7 @@ fn log_info(host: &str) -> Note {
         seed: Some(u64::MAX),
         settings: BTreeMap::from([("log.records".into(), "4".into())]),
         block_records: 4,
+        part: None,
     })
 }
 

@@ -257,7 +257,8 @@ impl World {
                 wrong.push(format!("it is not complete in peace: {fate:?}"));
             }
         }
-        let told = ending.records + ending.lost_records + self.logs[log].in_hand();
+        let spooled = ending.fate.as_ref().map_or(0, |fate| fate.spooled_records);
+        let told = ending.records + ending.lost_records + spooled + self.logs[log].in_hand();
         if !self.logs[log].forwards && produced != told {
             wrong.push(format!("{produced} records were logged, {told} are accounted for"));
         }

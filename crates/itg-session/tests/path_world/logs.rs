@@ -286,6 +286,7 @@ impl SimLog {
             seed: None,
             settings: BTreeMap::new(),
             block_records: u32::try_from(self.plan.block_records).expect("small"),
+            part: None,
         })
     }
 

@@ -48,6 +48,7 @@ impl<'a> Log<'a> {
             seed: sender.then_some(head.seed),
             settings: head.settings,
             block_records: u32::try_from(BLOCK).unwrap_or(0),
+            part: None,
         }))?;
         Ok(log)
     }

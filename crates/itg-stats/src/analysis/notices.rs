@@ -125,6 +125,14 @@ pub(super) fn unended(name: &str, side: Side) -> String {
     format!("{name} breaks off before the flow ends: {what}")
 }
 
+/// Notice that a log goes on from an earlier file, which is not given.
+pub(super) fn headless(name: &str) -> String {
+    format!(
+        "{name} goes on from an earlier file of this log, which has the first packets of the flow and is not given: give \
+         all of its files, or what is missing in it counts for nothing"
+    )
+}
+
 /// A duration with its sign.
 fn signed_duration(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };

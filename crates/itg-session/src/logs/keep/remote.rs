@@ -68,7 +68,7 @@ pub struct RemoteEnd {
     pub fate: LogFate,
     /// Reason why the log failed, if it did.
     pub reason: Option<String>,
-    /// Records that are not stored, those aside that producers had left out.
+    /// Records that are neither stored nor in the spool, those aside that producers had left out.
     pub lost_records: u64,
 }
 
@@ -191,7 +191,7 @@ impl<L: LogLink, F: Storage, G: GiveBack> RemoteLog<L, F, G> {
     pub fn close(&mut self, lost_records: u64) {
         let blocks = u64::from(self.machine.next_block()) + 1;
         let records = self.done.records;
-        self.note(&Note::End(LogEnd { blocks, records, lost_records }));
+        self.note(&Note::End(LogEnd { blocks, records, lost_records, continued: false }));
         let per_flow = self.per_flow.iter().map(|(&flow, &n)| (flow, n)).collect();
         self.feed(ProducerInput::Close { per_flow });
     }
@@ -213,8 +213,9 @@ impl<L: LogLink, F: Storage, G: GiveBack> RemoteLog<L, F, G> {
         self.hang_up();
         std::mem::take(&mut self.held).into_values().for_each(UnconfirmedBlock::release);
         let (fate, reason) = self.fate.take().unwrap_or_default();
-        let lost_records =
-            (fate.records - fate.stored_records).saturating_sub(self.done.dropped_records);
+        // What lies in the spool is not lost: a later process brings it.
+        let elsewhere = self.done.dropped_records.saturating_add(fate.spooled_records);
+        let lost_records = (fate.records - fate.stored_records).saturating_sub(elsewhere);
         RemoteEnd { fate, reason, lost_records }
     }
 
