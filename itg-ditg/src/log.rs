@@ -67,7 +67,7 @@ fn serve(args: LogArgs) -> Result<()> {
         .build()
         .context("starting threads")?;
     runtime.block_on(async {
-        let signals = Signals::watch()?;
+        let signals = Signals::watch_serving()?;
         let (tell, mut told) = mpsc::unbounded_channel();
         let options = ClassicOptions {
             listen: (Ipv6Addr::UNSPECIFIED, PORT_LOG).into(),
@@ -88,6 +88,7 @@ fn serve(args: LogArgs) -> Result<()> {
                 tell_of(&told);
             }
         });
+        signals.at_hangup(server.reopen_logs());
         server.serve(signals.stop.clone()).await;
         telling.await?;
         print("Finish with CRTL-C! \n");

@@ -87,13 +87,14 @@ fn run(asked: &RecvArgs, letter: bool) -> anyhow::Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
-        let signals = Signals::watch()?;
+        let signals = Signals::watch_serving()?;
         let stop = if letter { stop_on_letter(&signals.stop) } else { signals.stop.clone() };
         let telling = tokio::spawn(tell(told, visit.is_some()));
         let outcome = match visit {
             Some(sender) => Receiver::visit(options, sender, stop).await?,
             None => {
                 let receiver = Receiver::bind(options)?;
+                signals.at_hangup(receiver.reopen_log());
                 print("Press Ctrl-C to terminate");
                 receiver.serve(stop).await
             }

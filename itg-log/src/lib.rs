@@ -202,7 +202,7 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let signals = Signals::watch()?;
+        let signals = Signals::watch_serving()?;
         let (accounts, mut told) = mpsc::unbounded_channel();
         let page_server = cli.metrics.bind(words.quiet).await?;
         let server = LogServer::bind(options, accounts).map_err(refuse)?;
@@ -229,8 +229,12 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
         if let Some(classic) = classic {
             classic.await?;
         }
+        let refused = match outcome.refused_blocks {
+            0 => String::new(),
+            blocks => format!(", refused {blocks} blocks for want of room"),
+        };
         say(format_args!(
-            "served {} connections, stored {} records in {} blocks",
+            "served {} connections, stored {} records in {} blocks{refused}",
             outcome.connections, outcome.records, outcome.blocks
         ));
         Ok(ExitCode::from(signals.exit_code().unwrap_or(0)))
@@ -264,6 +268,7 @@ fn start_classic(
     if !quiet {
         say(format_args!("waiting for D-ITG's programs on {}", server.address()?));
     }
+    signals.at_hangup(server.reopen_logs());
     let stop = signals.stop.clone();
     Ok(tokio::spawn(async move {
         let serving = tokio::spawn(server.serve(stop));

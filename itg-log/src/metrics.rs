@@ -26,8 +26,14 @@ pub(crate) fn page(program: Program, reading: Option<LogServerReading>) -> Strin
         (
             "itg_log_stored_records_total",
             "counter",
-            "Records in the blocks that were taken to be stored.",
+            "Records in the blocks that were stored.",
             reading.records,
+        ),
+        (
+            "itg_log_refused_blocks_total",
+            "counter",
+            "Blocks that were not taken for want of room in their log, their experiment or memory.",
+            reading.refused_blocks,
         ),
         (
             "itg_log_stored_bytes_total",

@@ -48,6 +48,8 @@ pub(crate) const HELP: Help = Help {
                 "log-flush",
                 "log-full",
                 "log-memory",
+                "log-rotate",
+                "log-keep",
                 "fsync",
                 "log-throttle",
             ],

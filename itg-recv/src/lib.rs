@@ -12,14 +12,14 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use itg_cli::{
     Counted, Failure, IntervalArgs, IntervalLines, Intervals, LogArgs, MetricsArgs, Program,
-    ReceiverView, Signals, WordArgs, finish, log_failure, nothing_sent, print, read_secret,
-    received, refuse, result_text, say, serve_receiver,
+    ReceiverView, RotationArgs, Signals, WordArgs, finish, log_failure, nothing_sent, print,
+    read_secret, received, refuse, result_text, say, serve_receiver,
 };
 use itg_core::text::visible;
 use itg_core::units::{
     BitRate, Rate, format_bytes, format_duration_ns, parse_bytes, parse_duration_ns,
 };
-use itg_engine::{LEAST_LOG_BYTES, LogQuota};
+use itg_engine::{LEAST_LOG_BYTES, LogLimits, LogQuota};
 use itg_node::{
     BindError, Receiver, ReceiverOptions, ReceiverReading, ReverseLimits, SENDERS_PER_ADDRESS,
     ServedSession,
@@ -82,6 +82,8 @@ struct Cli {
     busy_poll: Option<u32>,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    rotation: RotationArgs,
     /// Directory for logs that senders ask for with --recv-log; without it they are refused. A log is
     /// always a new file: no name that is there already is taken
     #[arg(long, value_name = "DIR")]
@@ -239,6 +241,7 @@ fn settings(cli: &Cli, listen: SocketAddr) -> BTreeMap<String, String> {
         settings.insert("secret-file".to_owned(), file.display().to_string());
     }
     settings.extend(cli.log.settings());
+    settings.extend(cli.rotation.settings());
     settings
 }
 
@@ -284,7 +287,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         .frames(frames)
         .receive_buffer_bytes(buffer_or(cli.receive_buffer, RECEIVE_BUFFER))
         .log(cli.log.target(&run, Role::Receiver)?)
-        .log_limits(cli.log.limits()?)
+        .log_limits(LogLimits { rotation: cli.rotation.rotation(), ..cli.log.limits()? })
         .log_dir(cli.log_dir.clone(), quota)
         .replace_logs(cli.replace_logs)
         .allow_log_servers(cli.allow_log_servers)
@@ -299,7 +302,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let ended = runtime.block_on(async {
-        let signals = Signals::watch()?;
+        let signals = Signals::watch_serving()?;
         let metrics = cli.metrics.bind(cli.words.quiet).await?;
         let receiver = Receiver::bind(options).map_err(|error| match error {
             BindError::Log(error) => log_failure(error),
@@ -312,6 +315,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             let program = Program::started("itg-recv", env!("CARGO_PKG_VERSION"));
             drop(serve_receiver(metrics, program, &receiver));
         }
+        signals.at_hangup(receiver.reopen_log());
         let telling = Telling::start(&receiver, cli);
         let lines = cli.interval.interval.map(|every| intervals(&receiver, every, cli.json));
         let outcome = receiver.serve(signals.stop.clone()).await;

@@ -9,7 +9,7 @@ use itg_classic::recv::LOG_REFUSED;
 use itg_classic::send::{LogProto, carry};
 use itg_classic::wire::{FlowResult, PORT_LOG, RecvLog, Refusal, SenderEnding};
 use itg_cli::{Contents, Progress, Shown, Signals, choose_pacing, log_failure, refuse, say};
-use itg_engine::log_info;
+use itg_engine::{LogOutcome, log_info};
 use itg_node::{
     ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
     ClassicSending, ClassicSource, ClassicWay,
@@ -28,14 +28,14 @@ const RECV_LOG: &str = "/tmp/ITGRecv.log";
 /// Longest name of a log.
 const NAME_MAX: usize = 199;
 
-/// Sends what was asked for; the exit code.
+/// Sends what was asked for; the exit code, and what became of the log.
 pub(crate) async fn send(
     request: &Request,
     mut settings: BTreeMap<String, String>,
     run: String,
     quiet: bool,
     signals: &Signals,
-) -> Result<u8> {
+) -> Result<(u8, Option<LogOutcome>)> {
     let engine = request.pacing.engine;
     if engine != PacketEngine::Socket {
         return Err(refuse(format!("--classic sends through sockets, not with --engine {engine}")));
@@ -82,14 +82,14 @@ pub(crate) async fn send(
     for ending in &endings {
         code = code.max(judge(ending));
     }
-    if let Some(log) = log {
-        say(&log);
+    if let Some(log) = &log {
+        say(log);
         if let Some(error) = &log.error {
             say(format_args!("itg-send: {error} ({} records lost)", log.lost_records));
             code = code.max(1);
         }
     }
-    Ok(signals.exit_code().unwrap_or(code))
+    Ok((signals.exit_code().unwrap_or(code), log))
 }
 
 /// The flows by receiver, and those to show while they run.

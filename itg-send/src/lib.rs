@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -27,6 +27,7 @@ use itg_cli::{
 };
 use itg_core::flow::Proto;
 use itg_core::text::visible;
+use itg_engine::LogOutcome;
 use itg_engine::pacing::Level;
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, TimeSpan};
 use itg_node::{SendOutcome, Start};
@@ -181,10 +182,11 @@ async fn to_ditg(
     words: WordArgs,
     signals: &Signals,
 ) -> Result<u8> {
-    let code = classic::send(request, settings, id, words.quiet, signals).await?;
-    let file = request.logs.own.file().filter(|_| code == 0 && !request.gates.list.is_empty());
+    let (code, log) = classic::send(request, settings, id, words.quiet, signals).await?;
+    let file = own_log(&request.logs, log.as_ref());
+    let file = file.filter(|_| code == 0 && !request.gates.list.is_empty());
     let Some(file) = file else { return Ok(code) };
-    let own = own_report(file, &request.gates)?;
+    let own = own_report(&file, &request.gates)?;
     let name = file.display().to_string();
     let gate = own.and_then(|own| judge(&request.gates, &request.origin, (&name, &own), words));
     Ok(gate.unwrap_or(0))
@@ -198,7 +200,6 @@ async fn to_itg(
     words: WordArgs,
     signals: &Signals,
 ) -> Result<u8> {
-    let file = request.logs.own.file().map(Path::to_owned);
     let program = Program::started("itg-send", env!("CARGO_PKG_VERSION"));
     let metrics = SenderMetrics::start(request.output.metrics, program, words.quiet).await?;
     let sending = Sending {
@@ -226,6 +227,7 @@ async fn to_itg(
         }
     });
     let result = result.await?;
+    let file = own_log(&request.logs, result.outcome.log.as_ref());
     let own = file.as_deref().map_or(Ok(None), |file| own_report(file, &request.gates));
     // A log that cannot be read has been complained of; without gates nothing depends on it.
     let own = if request.gates.list.is_empty() { own.unwrap_or_default() } else { own? };
@@ -307,6 +309,12 @@ pub(crate) fn tell_of_logs(outcome: &SendOutcome) {
             say(format_args!("itg-send: {} ({lost} records lost)", visible(error)));
         }
     }
+}
+
+/// The file with the log of this run, if it goes to one that has begun: until then there may be an older log.
+pub(crate) fn own_log(logs: &SendLogArgs, log: Option<&LogOutcome>) -> Option<PathBuf> {
+    logs.own.file()?;
+    log.filter(|log| log.begun).map(|log| PathBuf::from(&log.place))
 }
 
 /// The report of the log of this side; `None` of one that takes long to read when no gate asks for it.

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::output::print;
 use crate::request::Request;
-use crate::{failures, own_report, tell_of_logs};
+use crate::{failures, own_log, own_report, tell_of_logs};
 
 /// Time for which round trips are measured before there is load: half of the measurement, and 5 s at most.
 const IDLE_MOST_NS: u64 = 5_000_000_000;
@@ -246,9 +246,11 @@ fn receiver(
 ) -> Result<ReceiverOptions> {
     let own = &request.logs.own;
     let log = match own.target(id, Role::Receiver)? {
-        Some(LogTarget::File(path)) if !request.ours.is_empty() => {
-            Some(LogTarget::File(beside(&path)))
-        }
+        // As that of what is sent: it is the log of one run.
+        Some(LogTarget::File(path)) => Some(LogTarget::Replace(match request.ours.is_empty() {
+            true => path,
+            false => beside(&path),
+        })),
         other => other,
     };
     Ok(ReceiverOptions::new(SocketAddr::from(([0, 0, 0, 0], 0)))
@@ -274,8 +276,8 @@ fn conclude(
     (sent, _): &(SendOutcome, u8),
     words: WordArgs,
 ) -> Result<()> {
-    let file = request.logs.own.file().filter(|_| !request.ours.is_empty());
-    let own = file.and_then(|file| own_report(file, &request.gates).unwrap_or_default());
+    let file = own_log(&request.logs, sent.log.as_ref()).filter(|_| !request.ours.is_empty());
+    let own = file.and_then(|file| own_report(&file, &request.gates).unwrap_or_default());
     let why = asked.failure.as_ref().map(|failure| failure.text.as_str());
     // Flows from here that were ended for that reason tell nothing new.
     let mut own_failures = failures(sent);

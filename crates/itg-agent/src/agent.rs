@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -22,6 +22,7 @@ use itg_trust::Role;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, MutexGuard, Semaphore};
 
+use crate::collect::is_log;
 use crate::handle::{Handle, Leaving};
 use crate::idle::{Idle, Sight, Verdict};
 use crate::member::Member;
@@ -108,6 +109,7 @@ fn patience(text: &str) -> Result<Duration, String> {
 }
 
 struct Agent {
+    signals: Signals,
     tx_stamps: Option<NonZeroU32>,
     /// Properties of this host for the logs of senders.
     settings: BTreeMap<String, String>,
@@ -157,7 +159,11 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
     let listener = itg_socket::listen(listen).map_err(taken)?;
     let listen = listener.local_addr().map_err(taken)?;
     let data = SocketAddr::new(listen.ip(), listen.port().checked_add(1).unwrap_or(AGENT_PORT + 1));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let signals = runtime.block_on(async { Signals::watch_serving() })?;
     let agent = Arc::new(Agent {
+        signals: signals.clone(),
         tx_stamps: args.tx_stamps,
         settings: promise.into_iter().flatten().collect(),
         leave_after: args.leave_after,
@@ -169,10 +175,7 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
         run: Mutex::default(),
         left: std::sync::Mutex::default(),
     });
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let done = runtime.block_on(async {
-        let signals = Signals::watch()?;
         let listener = TcpListener::from_std(listener)?;
         if !words.quiet {
             say(format_args!(
@@ -421,6 +424,7 @@ impl Agent {
         let (member, told) = Member::begin(join, &self.trust, Some(journals), resumed)?;
         let policy = Arc::clone(&self.policy);
         let setup = Setup {
+            signals: self.signals.clone(),
             policy,
             dir,
             listen: self.data,
@@ -678,12 +682,6 @@ impl Agent {
 /// disk, bring a number of their own, and a first start is not given twice.
 fn is_first_start(join: &Join, known: bool) -> bool {
     join.from as usize + 1 == join.addresses.len() && join.start == 1 && !known
-}
-
-/// Returns true if a name may be that of a log.
-fn is_log(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-    name.chars().all(plain) && Path::new(name).extension().is_some_and(|what| what == "itg")
 }
 
 /// Checks a call: the called member is a node, and the caller is a member with a larger slot.

@@ -11,7 +11,7 @@ use itg_record::{Item, Kind, LogReader, Note};
 use tokio::time::Instant;
 
 use crate::member::greet;
-use crate::trust::Trust;
+use crate::trust::{Line, Trust};
 use crate::wire::{Call, Logs, Reply, ask};
 
 /// Time between two questions to a node about its logs.
@@ -107,28 +107,73 @@ pub(crate) async fn fetch(
     for name in files.keys() {
         // What comes from another host names nothing outside of the directory.
         let name = Path::new(name).file_name().context("a log without a name")?;
-        if Path::new(name).extension().is_none_or(|what| what != "itg") {
-            bail!("it offers `{}`, which is no log", name.display());
+        let name = name.to_string_lossy().into_owned();
+        if !is_log(&name) {
+            bail!("it offers `{name}`, which is no log");
         }
-        let path = dir.join(name);
-        let mut file =
-            fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        let mut offset = 0;
-        loop {
-            let name = name.to_string_lossy().into_owned();
-            let call = Call::Fetch { run: run.to_owned(), name, offset };
-            let Reply::Bytes(bytes) = ask(&mut line, &call).await? else { bail!("no bytes") };
-            if bytes.is_empty() {
-                break;
-            }
-            file.write_all(&bytes).with_context(|| format!("cannot write {}", path.display()))?;
-            offset += bytes.len() as u64;
-        }
-        if offset > 0 {
+        let path = dir.join(&name);
+        let partial = Partial::create(&path)?;
+        let fetched = partial.fetch(&mut line, run, &name).await?;
+        if fetched > 0 {
+            partial.keep(&path)?;
             paths.push(path);
         }
     }
     Ok(paths)
+}
+
+/// Returns true if a name may be that of a log, or of a part of one that was rotated: `NAME.itg`, `NAME.itg.1`.
+pub(crate) fn is_log(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    let whole = match name.rsplit_once('.') {
+        Some((whole, part)) if part.bytes().all(|byte| byte.is_ascii_digit()) => whole,
+        _ => name,
+    };
+    name.chars().all(plain) && Path::new(whole).extension().is_some_and(|what| what == "itg")
+}
+
+/// A log that is being fetched: it has its name when all of it is there. Until then it has another one, under which it
+/// is removed if it does not come.
+struct Partial {
+    path: PathBuf,
+    file: fs::File,
+}
+
+impl Partial {
+    fn create(log: &Path) -> Result<Self> {
+        let path = log.with_added_extension("fetching");
+        let file = fs::OpenOptions::new().create_new(true).write(true).open(&path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path, file })
+    }
+
+    /// Fetches the bytes; their number.
+    async fn fetch(&self, line: &mut Line, run: &str, name: &str) -> Result<u64> {
+        let mut offset = 0;
+        loop {
+            let call = Call::Fetch { run: run.to_owned(), name: name.to_owned(), offset };
+            let Reply::Bytes(bytes) = ask(line, &call).await? else { bail!("no bytes") };
+            if bytes.is_empty() {
+                return Ok(offset);
+            }
+            let mut file = &self.file;
+            let written = file.write_all(&bytes);
+            written.with_context(|| format!("cannot write {}", self.path.display()))?;
+            offset += bytes.len() as u64;
+        }
+    }
+
+    /// Gives it its name, which an earlier attempt may have given already.
+    fn keep(&self, log: &Path) -> Result<()> {
+        fs::rename(&self.path, log).with_context(|| format!("cannot write {}", log.display()))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // It has its name, and is not there under this one.
+        fs::remove_file(&self.path).unwrap_or_default();
+    }
 }
 
 /// Largest lateness of the first packets of those flows of a log that began with the run, in

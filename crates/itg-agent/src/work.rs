@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use itg_cli::Signals;
 use itg_control::{Command, ControlDelivery, ControlRequest, Orphan, Phase, Replica};
 use itg_core::rate::RateChange;
 use itg_engine::{LogTarget, clock_pair};
@@ -48,6 +49,8 @@ const MOST_REASON: usize = 200;
 
 /// Settings of the work, which do not change.
 pub(crate) struct Setup {
+    /// SIGHUP has the log of the receiver opened anew.
+    pub(crate) signals: Signals,
     pub(crate) policy: Arc<Policy>,
     pub(crate) dir: PathBuf,
     /// Address that the receiver listens on.
@@ -463,6 +466,7 @@ impl Work {
         let answer = match Receiver::bind(receiver_options(LogTarget::File(log), self.setup.listen))
         {
             Ok(receiver) => {
+                self.setup.signals.at_hangup(receiver.reopen_log());
                 known.receiving = Some(tokio::spawn(receiver.serve(known.end.subscribe())));
                 known.unbound = None;
                 ControlRequest::Able

@@ -165,7 +165,8 @@ async fn tell_ends(mut endings: mpsc::UnboundedReceiver<FlowTotals>) -> BTreeSet
 
 async fn work(job: Job) -> Result<()> {
     // Its agent ends it, and gets these signals, too: from a terminal, or when its service is stopped.
-    let _caught = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let _caught = kinds.map(signal).into_iter().collect::<Result<Vec<_>, _>>()?;
     let (experiment, plan) = job.description.plan()?;
     let lease = Arc::new(Lease::until(job.lease_ns));
     let (stop, stops) = mpsc::unbounded_channel();

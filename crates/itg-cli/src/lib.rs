@@ -47,7 +47,7 @@ pub use version::version_text;
 #[cfg(feature = "net")]
 pub use {
     intervals::{Counted, IntervalArgs, IntervalLines, Intervals},
-    log_args::{LogArgs, log_failure, parse_throttle, read_secret},
+    log_args::{LogArgs, RotationArgs, log_failure, parse_throttle, read_secret},
     metrics::{
         Classes, FlowFacts, FlowLabels, LATENESS_BOUNDS_NS, MOST_FLOWS, MetricsArgs, Program,
         ReceiverPage, serve_receiver, write_flows, write_lateness,

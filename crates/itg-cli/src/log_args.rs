@@ -1,12 +1,15 @@
 //! Destination of a program's own log: a file, or a log server.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use itg_core::units::{format_bytes, format_duration_ns, nanoseconds, parse_bytes};
-use itg_engine::{Fsync, LogLimits, LogServerTarget, LogTarget, LogUrl, OnFull};
+use itg_core::units::{
+    format_bytes, format_duration_ns, nanoseconds, parse_bytes, parse_duration_ns,
+};
+use itg_engine::{Fsync, LogLimits, LogServerTarget, LogTarget, LogUrl, OnFull, Rotation};
 use itg_experiment::TimeSpan;
 use itg_session::logs::Role;
 use itg_trust::KeyDir;
@@ -32,7 +35,10 @@ enum Full {
 /// Arguments about a program's log.
 #[derive(Clone, Debug, Args)]
 pub struct LogArgs {
-    /// Log every packet to this file; an older file of that name is replaced
+    /// Log every packet to this file
+    ///
+    /// itg-send replaces a complete log that is there when the first flow is open; itg-recv continues a log that is
+    /// there. Anything else is left alone and refused.
     #[arg(long, value_name = "FILE", conflicts_with = "log_server")]
     log: Option<PathBuf>,
     /// Log every packet to a log server (itg-log): tcp://HOST:PORT, udp://HOST:PORT, or tls://HOST:PORT
@@ -74,6 +80,70 @@ pub struct LogArgs {
     log_throttle: Option<String>,
 }
 
+/// Least size from which on a log is rotated: 64 KiB.
+const LEAST_ROTATED: u64 = 64 << 10;
+/// Least time after which it is.
+const SHORTEST_ROTATED: Duration = Duration::from_secs(1);
+
+/// Arguments about the rotation of a program's own log.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct RotationArgs {
+    /// Rotate the log at this size (as 1Gi, 64Ki at least) or age (as 24h, 1s at least): the file so far is renamed
+    /// FILE.1, the next one FILE.2 and so on, and the log goes on in a new FILE. Decode them together
+    #[arg(long, value_name = "SIZE|T", requires = "log", value_parser = rotated_at)]
+    log_rotate: Option<RotateAt>,
+    /// Rotated files to keep: the oldest ones beyond are removed [default: all]
+    #[arg(long, value_name = "N", requires = "log_rotate")]
+    log_keep: Option<u32>,
+}
+
+/// Point at which a log is rotated.
+#[derive(Clone, Copy, Debug)]
+enum RotateAt {
+    Bytes(u64),
+    Age(Duration),
+}
+
+/// A size or a time.
+fn rotated_at(text: &str) -> Result<RotateAt, String> {
+    if let Ok(ns) = parse_duration_ns(text) {
+        let age = Duration::from_nanos(ns);
+        return match age >= SHORTEST_ROTATED {
+            true => Ok(RotateAt::Age(age)),
+            false => Err(format!("{text}: expected 1s at least")),
+        };
+    }
+    match parse_bytes(text) {
+        Ok(bytes) if bytes.0 >= LEAST_ROTATED => Ok(RotateAt::Bytes(bytes.0)),
+        Ok(_) => Err(format!("{text}: expected 64Ki at least")),
+        Err(_) => Err(format!("`{text}`: expected a size, as 1Gi, or a time, as 24h")),
+    }
+}
+
+impl RotationArgs {
+    /// The rules of rotation.
+    #[must_use]
+    pub const fn rotation(&self) -> Rotation {
+        let (bytes, every) = match self.log_rotate {
+            Some(RotateAt::Bytes(bytes)) => (Some(bytes), None),
+            Some(RotateAt::Age(age)) => (None, Some(age)),
+            None => (None, None),
+        };
+        Rotation { bytes, every, keep: self.log_keep }
+    }
+
+    /// The settings in force, for the log and the first line of words.
+    pub fn settings(&self) -> impl Iterator<Item = (String, String)> {
+        let at = self.log_rotate.map(|at| match at {
+            RotateAt::Bytes(bytes) => format_bytes(bytes),
+            RotateAt::Age(age) => format_duration_ns(nanoseconds(age)),
+        });
+        let keep = self.log_keep.map(|count| count.to_string());
+        let list = [("log-rotate", at), ("log-keep", keep)];
+        list.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)))
+    }
+}
+
 /// A name that a log server takes for a file.
 fn log_name(text: &str) -> Result<String, String> {
     LogUrl::check_name(text).map(|()| text.to_owned())
@@ -99,7 +169,11 @@ impl LogArgs {
     /// A URL, keys or a secret that cannot be used.
     pub fn target(&self, run: &str, role: Role) -> Result<Option<LogTarget>> {
         if let Some(path) = &self.log {
-            return Ok(Some(LogTarget::File(path.clone())));
+            let path = path.clone();
+            return Ok(Some(match role {
+                Role::Sender => LogTarget::Replace(path),
+                Role::Receiver => LogTarget::File(path),
+            }));
         }
         let Some(url) = &self.log_server else {
             return match (&self.log_spool, &self.log_name) {
@@ -182,6 +256,7 @@ impl LogArgs {
             fsync: self.fsync,
             throttle_bytes_per_s: self.log_throttle.as_deref().map(parse_throttle).transpose()?,
             pool_bytes: memory.map_or(usual, |m| usize::try_from(m.0).unwrap_or(usize::MAX)),
+            rotation: Rotation::default(),
         })
     }
 
@@ -257,16 +332,43 @@ pub fn read_secret(path: &Path) -> Result<Vec<u8>> {
     Ok(secret)
 }
 
-/// A log that cannot be had, with its exit code: 3 for a log server, 1 for a file.
+/// A log that cannot be had, with its exit code: 3 for a log server, 2 for a file that is left alone, 1 for one that
+/// cannot be written.
 #[must_use]
 pub fn log_failure(error: io::Error) -> anyhow::Error {
-    let code = if error.kind() == io::ErrorKind::NotConnected { 3 } else { 1 };
+    let code = match error.kind() {
+        io::ErrorKind::NotConnected => 3,
+        io::ErrorKind::AlreadyExists | io::ErrorKind::ResourceBusy => 2,
+        _ => 1,
+    };
     Failure::new(code, error).into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logs_are_rotated_by_size_or_by_time() {
+        let second = Duration::from_secs(1);
+        for (text, want) in [
+            ("1Gi", Some((Some(1 << 30), None))),
+            ("10M", Some((Some(10_000_000), None))),
+            ("24h", Some((None, Some(86_400 * second)))),
+            ("10min", Some((None, Some(600 * second)))),
+            ("1s", Some((None, Some(second)))),
+            ("1Ki", None),
+            ("999ms", None),
+            ("daily", None),
+            ("0", None),
+        ] {
+            let got = rotated_at(text).ok().map(|at| {
+                let rotation = RotationArgs { log_rotate: Some(at), log_keep: None }.rotation();
+                (rotation.bytes, rotation.every)
+            });
+            assert_eq!(got, want, "{text}");
+        }
+    }
 
     #[test]
     fn rates_are_sizes_a_second() {

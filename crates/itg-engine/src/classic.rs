@@ -5,7 +5,7 @@ mod log;
 mod traffic;
 
 pub(crate) use self::log::Writer;
-pub use self::log::{ClassicPlace, ClassicTarget};
+pub use self::log::{ClassicPlace, ClassicTarget, continue_classic};
 pub use self::traffic::{ClassicContent, ClassicForm, ClassicPackets};
 
 /// The second of the day (UTC) and the microsecond of a Unix time in nanoseconds.

@@ -19,13 +19,13 @@ pub mod rx;
 pub mod tcp_watch;
 pub mod traffic;
 
-pub use classic::{ClassicContent, ClassicPlace, ClassicTarget};
+pub use classic::{ClassicContent, ClassicPlace, ClassicTarget, continue_classic};
 pub use lease::Lease;
 pub use live::{FlowLive, FlowReading, LATENESS_BOUNDS_NS, LatenessClasses};
 pub use log::{
     Forwarded, Fsync, HandedBlock, HandedTarget, LEAST_LOG_BYTES, LOG_PORT, Log, LogLimits,
-    LogOutcome, LogQuota, LogServerTarget, LogTarget, LogUrl, OnFull, Producer, create_named,
-    forward, log_info, replace_named,
+    LogOutcome, LogQuota, LogServerTarget, LogTarget, LogUrl, OnFull, Producer, Rotation,
+    create_named, forward, log_info, open_locked, replace_named,
 };
 
 #[cfg(doctest)]

@@ -170,6 +170,18 @@ impl Receiver {
         self.shared.data_port_trouble(at.ip())
     }
 
+    /// Opens the common log anew by its name, if its file was moved away; returns false once it no longer serves. May
+    /// wait for the log's writer.
+    pub fn reopen_log(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || {
+            let Some(shared) = shared.upgrade() else { return false };
+            let log = lock(&shared.log);
+            log.iter().for_each(Log::reopen);
+            log.is_some()
+        }
+    }
+
     /// Reads what is being received, as long as it serves; `None` afterwards.
     pub fn watch(&self) -> impl Fn() -> Option<ReceiverReading> + Send + Sync + 'static {
         let shared = Arc::downgrade(&self.shared);

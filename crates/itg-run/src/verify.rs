@@ -178,6 +178,9 @@ impl Findings {
             });
         }
         for (path, file) in &there {
+            if file.bytes == 0 && path.ends_with(".itg") {
+                self.wrong.push(format!("{path}: an empty file, and no log: it was not fetched"));
+            }
             if file.sha256.is_none() {
                 self.wrong.push(format!("{path}: a link, a device or the like: it is not opened"));
             } else if !listed.contains_key(path) {

@@ -4,8 +4,8 @@
 use crate::log_messages::registration;
 use itg_session::logs::{
     LogBook, LogCodecError, LogLimits, LogMessage as M, LogServerConfig, LogServerSession,
-    LogServerTimeouts, Registration, RestoredLog, Role, ServerInput as I, ServerOutput as O,
-    Transport, proof_text,
+    LogServerTimeouts, NO_ROOM, Registration, RestoredLog, Role, ServerInput as I,
+    ServerOutput as O, Transport, proof_text,
 };
 
 const MS: u64 = 1_000_000;
@@ -382,7 +382,7 @@ fn logs_and_experiments_grow_up_to_their_limits() {
         let out = server.tell(&mut session, block(1, 3));
         assert_eq!(out, [O::Store { log_id: 1, block_no: 3 }], "{want}");
         let out = server.tell(&mut session, block(1, 4));
-        assert!(matches!(out[0], O::Discard { block_no: 4, reason: "its log is full" }), "{out:?}");
+        assert!(matches!(out[0], O::Discard { block_no: 4, reason: NO_ROOM }), "{out:?}");
         assert!(
             out.contains(&O::Send(M::Refused { reason: want.to_owned(), again: false })),
             "{out:?}"
@@ -400,7 +400,7 @@ fn logs_and_experiments_grow_up_to_their_limits() {
         for block_no in 0..4 {
             let out = server.tell(&mut other, block(2, block_no));
             let want = match block_no {
-                3 => O::Discard { block_no, reason: "its log is full" },
+                3 => O::Discard { block_no, reason: NO_ROOM },
                 _ => O::Store { log_id: 2, block_no },
             };
             assert_eq!(out, [want]);

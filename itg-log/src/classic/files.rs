@@ -2,14 +2,15 @@
 //! same time.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use itg_classic::log::{RECORD_LEN, is_log};
 use itg_classic::wire::log_file_name;
+use itg_engine::continue_classic;
+use itg_engine::log::{AppendError, BlockFile, DiskFile, Fsync};
 
 /// Names of our own server's files, which share the directory.
 const OURS: [&str; 3] = [".itg", ".jsonl", ".sealing"];
@@ -41,7 +42,8 @@ struct Shelf {
 
 #[derive(Debug)]
 struct LogFile {
-    file: File,
+    file: BlockFile<DiskFile>,
+    /// Of all its files together.
     bytes: u64,
     most_bytes: u64,
 }
@@ -103,10 +105,28 @@ impl Files {
             }
             _ => format!("{name}: {error}"),
         })?;
+        let file = BlockFile::new(DiskFile::new(file, &place), 0, Fsync::Never);
         let log = Mutex::new(LogFile { file, bytes: 0, most_bytes: self.log_bytes });
         let shelf = Arc::new(Shelf { path: path.to_owned(), writers: AtomicUsize::new(1), log });
         open.insert(name.to_owned(), Arc::clone(&shelf));
         Ok(Some(Hold { name: name.to_owned(), shelf, notice: None }))
+    }
+
+    /// Opens those logs anew by their names whose files were moved away.
+    pub(super) fn reopen(&self) {
+        for shelf in lock(&self.open).values() {
+            let LogFile { file, .. } = &mut *lock(&shelf.log);
+            let path = file.file().path().to_owned();
+            if !file.file().is_at(&path) {
+                match continue_classic(&path) {
+                    Ok(opened) => *file = opened,
+                    Err(error) => tracing::error!(
+                        "log {}: it was moved away and could not be opened anew, and goes on where it is: {error}",
+                        path.display()
+                    ),
+                }
+            }
+        }
     }
 }
 
@@ -123,20 +143,15 @@ impl Hold {
         if after > *most_bytes {
             return Err(StoreError::Never(format!("the log may have {most_bytes} bytes at most")));
         }
-        match file.write_all(records) {
+        match file.append(0, &mut [IoSlice::new(records)]) {
             Ok(()) => {
                 *bytes = after;
                 Ok(())
             }
-            Err(error) => {
-                file.set_len(*bytes)
-                    .and_then(|()| file.seek(SeekFrom::Start(*bytes)))
-                    .map_err(|error| StoreError::Never(error.to_string()))?;
-                Err(match error.raw_os_error() {
-                    Some(libc::ENOSPC | libc::EDQUOT) => StoreError::Full(error),
-                    _ => StoreError::Never(error.to_string()),
-                })
-            }
+            Err(AppendError { error, .. }) => Err(match error.raw_os_error() {
+                Some(libc::ENOSPC | libc::EDQUOT) => StoreError::Full(error),
+                _ => StoreError::Never(error.to_string()),
+            }),
         }
     }
 }

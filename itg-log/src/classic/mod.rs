@@ -123,6 +123,12 @@ pub(crate) struct ClassicServer {
 }
 
 impl ClassicServer {
+    /// Opens logs anew by their names whose files were moved away; returns false once it no longer serves.
+    pub(crate) fn reopen_logs(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || shared.upgrade().map(|shared| shared.files.reopen()).is_some()
+    }
+
     /// Opens the signalling port.
     pub(crate) fn bind(
         options: ClassicOptions,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,9 +17,14 @@ use itg_classic::send::LogProto;
 use itg_classic::wire::{LogClient, LogClientOutput, UDP_RECORDS_MAX};
 use itg_core::flow::Meter;
 use itg_record::{BlockBuf, FlowInfo, Kind, Note, Record};
+use itg_session::logs::keep::{AppendError, BlockFile, Fsync, Storage as _};
 
+use crate::log::place::{Beside, refused};
 use crate::log::queue::{Job, LogOutcome, Shared, fail, give, left_out};
-use crate::log::{LATER_LOST, LogQuota, LogRoom, create_named, replace_named, write_hint};
+use crate::log::{
+    DiskFile, LATER_LOST, LogQuota, LogRoom, MEANWHILE_LOST, create_named, open_locked,
+    replace_named, write_hint,
+};
 
 /// Longest wait for a log server to answer, or to take a block.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,10 +34,13 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Wait before the end of a log is announced: D-ITG's server drops what it has not read by then.
 const SETTLE: Duration = Duration::from_millis(500);
 
+/// Bytes that tell whether a file is a log of D-ITG.
+const LOOKED_AT: usize = 16 * RECORD_LEN;
+
 /// Destination of a log in D-ITG's form.
 #[derive(Clone, Debug)]
 pub enum ClassicPlace {
-    /// A file on this host; an older one of that name is replaced.
+    /// A file on this host. An older log of D-ITG is replaced when the first flow is open.
     File(PathBuf),
     /// A file on this host whose name a peer has chosen: what is there already is left alone.
     Named {
@@ -87,7 +95,7 @@ impl fmt::Display for ClassicTarget {
 }
 
 enum Sink {
-    File { file: File, good_bytes: u64, room: Option<LogRoom> },
+    File { file: BlockFile<DiskFile>, room: Option<LogRoom> },
     Tcp { control: TcpStream, client: LogClient, data: TcpStream },
     Udp { control: TcpStream, client: LogClient, data: UdpSocket },
 }
@@ -106,6 +114,10 @@ struct FlowRecord {
 pub(crate) struct Writer {
     sink: Sink,
     place: String,
+    /// The path of a file that may be opened anew.
+    path: Option<PathBuf>,
+    /// The name that the file is to get.
+    beside: Option<Beside>,
     flows: BTreeMap<u32, FlowRecord>,
     bytes: Vec<u8>,
     records: u64,
@@ -119,16 +131,26 @@ impl Writer {
     /// # Errors
     /// The system's, in words where the caller shows them.
     pub(crate) fn create(target: &ClassicTarget, shared: &Arc<Shared>) -> io::Result<Self> {
+        let (mut beside, mut place) = (None, None);
         let sink = match &target.place {
             ClassicPlace::File(path) => {
-                Sink::file(path, File::create(path).map(|file| (file, None)))?
+                let created = Beside::create(path, may_go);
+                Sink::file(
+                    path,
+                    created.map(|(opened, how)| {
+                        place = (!opened.is_special).then(|| path.clone());
+                        beside = how;
+                        (opened.file, None)
+                    }),
+                )?
             }
             ClassicPlace::Named { path, replace, quota } => {
                 let created = quota.create(path, || match replace {
                     false => create_named(path),
-                    true => replace_named(path, 16 * RECORD_LEN, is_log),
+                    true => replace_named(path, LOOKED_AT, is_log),
                 });
-                Sink::file(path, created.map(|(file, room)| (file, Some(room))))?
+                let on_disk = |(file, room)| (DiskFile::new(file, path), Some(room));
+                Sink::file(path, created.map(on_disk))?
             }
             ClassicPlace::Server { address, proto, path } => register(*address, *proto, path)
                 .map_err(|error| {
@@ -138,6 +160,8 @@ impl Writer {
         Ok(Self {
             sink,
             place: target.to_string(),
+            path: place,
+            beside,
             flows: BTreeMap::new(),
             bytes: Vec::with_capacity(target.block_records() * RECORD_LEN),
             records: 0,
@@ -156,6 +180,7 @@ impl Writer {
                 }
                 Job::Note(note) => self.note(*note),
                 Job::Settle(answer) => self.shared.answer(&answer),
+                Job::Reopen => self.reopen(),
                 Job::LeftOut(_) | Job::Heard(_) => {}
                 Job::Close => break,
             }
@@ -166,13 +191,18 @@ impl Writer {
         if let Some(why) = left_out(&self.shared) {
             fail(&self.shared, format!("log {}: {why}", self.place));
         }
-        self.shared.outcome(self.place, self.records)
+        let begun = self.beside.is_none();
+        LogOutcome { begun, ..self.shared.outcome(self.place, self.records) }
     }
 
     fn note(&mut self, note: Note) {
         match note {
             Note::Flow(info) => {
                 self.flows.insert(info.index, FlowRecord::new(&info));
+                if let Some(Err((error, scratch))) = self.beside.take().map(Beside::take_name) {
+                    fail(&self.shared, format!("log {}: {error}", self.place));
+                    self.place = scratch.display().to_string();
+                }
             }
             Note::FlowEnd(end) => {
                 self.flows.remove(&end.index);
@@ -194,19 +224,54 @@ impl Writer {
         if count == 0 {
             return;
         }
-        if !self.failed {
-            match self.sink.write(&self.bytes) {
-                Ok(()) => self.records += count,
-                Err(why) => {
-                    self.failed = true;
-                    fail(&self.shared, format!("log {}: {why}", self.place));
+        let written = !self.failed
+            && match self.sink.write(&self.bytes) {
+                Ok(()) => true,
+                Err((why, later)) => {
+                    // A disk may have space again later.
+                    self.failed = later == LATER_LOST;
+                    fail(&self.shared, format!("log {}: {why}, {later}", self.place));
+                    false
                 }
-            }
+            };
+        if written { self.records += count } else { self.shared.lose(count) }
+    }
+
+    /// Goes on in the file that has the log's name, if the one in use was moved away.
+    fn reopen(&mut self) {
+        let (Some(path), Sink::File { file, .. }) = (&self.path, &mut self.sink) else { return };
+        if self.beside.is_some() || file.file().is_at(path) {
+            return;
         }
-        if self.failed {
-            self.shared.lose(count);
+        match continue_classic(path) {
+            Ok(opened) => *file = opened,
+            Err(error) => tracing::error!(
+                "log {}: it was moved away and could not be opened anew, and goes on where it is: {error}",
+                self.place
+            ),
         }
     }
+}
+
+/// Decides whether a file may make room for a log.
+fn may_go(bytes: &[u8]) -> Result<(), &'static str> {
+    if is_log(&bytes[..bytes.len().min(LOOKED_AT)]) { Ok(()) } else { Err("it is no log of D-ITG") }
+}
+
+/// Opens a log of D-ITG to go on behind the whole records that are in it, or makes a new one.
+///
+/// # Errors
+/// A file that is no such log, or that another program uses; the system's.
+pub fn continue_classic(path: &Path) -> io::Result<BlockFile<DiskFile>> {
+    let open = || File::options().create(true).truncate(false).read(true).write(true).open(path);
+    let mut file = DiskFile::at_end(open_locked(path, open)?, path)?;
+    let bytes = file.bytes()?;
+    if bytes > 0 {
+        file.view(may_go)?.map_err(refused)?;
+    }
+    let whole = bytes - bytes % RECORD_LEN as u64;
+    file.cut(whole)?;
+    Ok(BlockFile::new(file, whole, Fsync::Never))
 }
 
 impl FlowRecord {
@@ -253,47 +318,40 @@ impl FlowRecord {
 }
 
 impl Sink {
-    fn file(path: &Path, created: io::Result<(File, Option<LogRoom>)>) -> io::Result<Self> {
+    fn file(path: &Path, created: io::Result<(DiskFile, Option<LogRoom>)>) -> io::Result<Self> {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("log {}: {error}", path.display()))
         };
         let (file, room) = created.map_err(named)?;
-        Ok(Self::File { file, good_bytes: 0, room })
+        Ok(Self::File { file: BlockFile::new(file, 0, Fsync::Never), room })
     }
 
-    fn write(&mut self, records: &[u8]) -> Result<(), String> {
+    /// Writes records; an error tells what becomes of those that come, too.
+    fn write(&mut self, records: &[u8]) -> Result<(), (String, &'static str)> {
+        let over = |error: io::Error| (error.to_string(), LATER_LOST);
         match self {
-            Self::File { file, good_bytes, room } => {
+            Self::File { file, room } => {
                 if let Some(room) = room {
-                    room.take(records.len()).map_err(|why| format!("{why}; {LATER_LOST}"))?;
+                    room.take(records.len()).map_err(|why| (why, LATER_LOST))?;
                 }
-                let Err(error) = file.write_all(records) else {
-                    *good_bytes += records.len() as u64;
-                    return Ok(());
-                };
-                let cut = file.set_len(*good_bytes);
-                let kept = if cut.is_ok() {
-                    "what was written before stays good"
-                } else {
-                    "its last record is incomplete"
-                };
-                let hint = write_hint(&error);
-                Err(format!("{error}{hint}; {kept}, {LATER_LOST}"))
+                let written = file.append(0, &mut [IoSlice::new(records)]);
+                written.map_err(|AppendError { error, uncut }| {
+                    let kept = match uncut {
+                        None => "what was written before stays good",
+                        Some(_) => "its last record may be incomplete",
+                    };
+                    (format!("{error}{}; {kept}", write_hint(&error)), MEANWHILE_LOST)
+                })
             }
-            Self::Tcp { data, .. } => {
-                data.write_all(&in_transit(records)).map_err(|error| error.to_string())
-            }
-            Self::Udp { data, .. } => match data.send(&in_transit(records)) {
-                Ok(_) => Ok(()),
-                Err(error) => Err(error.to_string()),
-            },
+            Self::Tcp { data, .. } => data.write_all(&in_transit(records)).map_err(over),
+            Self::Udp { data, .. } => data.send(&in_transit(records)).map(drop).map_err(over),
         }
     }
 
     /// Ends the log; a server takes in what is on its way before it is told.
     fn end(&mut self) -> io::Result<()> {
         match self {
-            Self::File { file, .. } => file.flush(),
+            Self::File { .. } => Ok(()),
             Self::Tcp { control, client, .. } | Self::Udp { control, client, .. } => {
                 sleep(SETTLE);
                 control.write_all(&client.stop())

@@ -35,6 +35,11 @@ impl DiskFile {
         &self.path
     }
 
+    /// Returns true if this path leads to it.
+    pub fn is_at(&self, path: &Path) -> bool {
+        super::lock::is_at(&self.file, path)
+    }
+
     /// Returns true if something is in it.
     pub(super) fn is_written(&self) -> io::Result<bool> {
         Ok(self.bytes()? > 0)

@@ -5,6 +5,8 @@ use std::time::Duration;
 use itg_record::RECORD_LEN;
 use itg_session::logs::keep::Fsync;
 
+use super::rotation::Rotation;
+
 /// Records of a block that fits an Ethernet frame as one datagram: (1500 − 28 − 64) / 40.
 pub(super) const UDP_RECORDS: usize = 35;
 /// Blocks on their way from all producers to the writer.
@@ -43,6 +45,8 @@ pub struct LogLimits {
     pub throttle_bytes_per_s: Option<u64>,
     /// Syncing of a log file. Servers have a setting of their own.
     pub fsync: Fsync,
+    /// Rotation of a log file that is continued ([`LogTarget::File`](super::LogTarget::File)).
+    pub rotation: Rotation,
 }
 
 impl Default for LogLimits {
@@ -57,6 +61,7 @@ impl Default for LogLimits {
             pool_bytes: 64 << 20,
             throttle_bytes_per_s: None,
             fsync: Fsync::Never,
+            rotation: Rotation::default(),
         }
     }
 }

@@ -16,10 +16,13 @@ mod info;
 mod limits;
 mod line;
 mod link;
+mod lock;
 mod named;
+pub(crate) mod place;
 pub(crate) mod queue;
 mod quota;
 mod remote;
+mod rotation;
 mod spool;
 mod target;
 #[cfg(test)]
@@ -38,23 +41,26 @@ use std::time::Duration;
 use itg_core::units::nanoseconds;
 use itg_record::{BlockBuf, LogInfo, Note, Record};
 use itg_session::logs::Transport;
-pub use itg_session::logs::keep::Fsync;
+pub use itg_session::logs::keep::{AppendError, BlockFile, Fsync};
 use itg_socket::clock;
 
 pub use self::disk::DiskFile;
-pub(crate) use self::file::LATER_LOST;
+use self::file::Start;
 pub use self::file::write_hint;
+pub(crate) use self::file::{LATER_LOST, MEANWHILE_LOST};
 pub use self::forward::{Forwarded, forward};
 pub use self::handed::{HandedBlock, HandedTarget};
 pub use self::info::log_info;
 use self::limits::QUEUE;
 pub use self::limits::{LogLimits, OnFull};
+pub use self::lock::{lock, open_locked};
 pub use self::named::{create_named, replace_named};
 pub(crate) use self::queue::Job;
 pub use self::queue::{LogOutcome, Shared, fail, give, left_out};
 pub(crate) use self::quota::LogRoom;
 pub use self::quota::{LEAST_LOG_BYTES, LogQuota};
 use self::remote::Remote;
+pub use self::rotation::Rotation;
 pub use self::target::prove;
 pub use self::target::{LOG_PORT, LogServerTarget, LogUrl, MAY_SEND};
 pub use self::throttle::Throttle;
@@ -72,8 +78,10 @@ const SOON: Duration = Duration::from_secs(1);
 /// Destination of a log.
 #[derive(Clone, Debug)]
 pub enum LogTarget {
-    /// A file on this host; an older one of that name is replaced.
+    /// A file on this host. A log that is there is continued, and the file may be rotated.
     File(PathBuf),
+    /// A file on this host. A complete log that is there is replaced when the first flow is open.
+    Replace(PathBuf),
     /// A file on this host whose name a peer has chosen: what is there already is left alone.
     Named {
         /// Path of the file.
@@ -100,15 +108,17 @@ pub struct Log {
 }
 
 impl Log {
-    /// Creates the file (an older one of that name is replaced, unless a peer has chosen the name)
-    /// or registers with the log server, and starts the writer.
+    /// Opens or creates the file, or registers with the log server, and starts the writer.
     ///
     /// # Errors
     /// A path that cannot be written, or a server that cannot be reached or refuses: named.
     pub fn create(target: &LogTarget, mut info: LogInfo, limits: LogLimits) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let limits = match target {
-            LogTarget::File(_) | LogTarget::Named { .. } | LogTarget::Handed(_) => limits,
+            LogTarget::File(_)
+            | LogTarget::Replace(_)
+            | LogTarget::Named { .. }
+            | LogTarget::Handed(_) => limits,
             LogTarget::Server(server) => server.limits(limits),
             LogTarget::Classic(classic) => {
                 LogLimits { block_records: classic.block_records(), ..limits }
@@ -124,17 +134,13 @@ impl Log {
         let (jobs, queue) = mpsc::sync_channel(QUEUE);
         let thread = thread::Builder::new().name("itg-log-writer".to_owned());
         let (place, thread) = match target {
-            LogTarget::File(path) | LogTarget::Named { path, .. } => {
-                let quota = match target {
-                    LogTarget::Named { quota, .. } => Some(quota),
-                    _ => None,
+            LogTarget::File(path) | LogTarget::Replace(path) | LogTarget::Named { path, .. } => {
+                let start = match target {
+                    LogTarget::Named { quota, .. } => Start::Named(quota),
+                    LogTarget::Replace(_) => Start::Beside,
+                    _ => Start::Continued,
                 };
-                let writer = file::Writer::create(
-                    (path, quota),
-                    info,
-                    &shared,
-                    (limits.throttle_bytes_per_s.map(Throttle::new), limits.fsync),
-                )?;
+                let writer = file::Writer::create((path, start), info, &shared, &limits)?;
                 let place = path.display().to_string();
                 (place, thread.spawn(move || writer.run(&queue))?)
             }
@@ -222,6 +228,13 @@ impl Log {
             tracing::debug!("the log writer has ended");
         }
         answered
+    }
+
+    /// Goes on in the file that has the log's name, if the one in use was moved away; may wait for the writer.
+    pub fn reopen(&self) {
+        if self.jobs.send(Job::Reopen).is_err() {
+            tracing::debug!("the log writer has ended");
+        }
     }
 
     /// Place of the log, in words.

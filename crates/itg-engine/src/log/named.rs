@@ -8,6 +8,9 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use super::lock::{lock, open_locked};
+use super::place::refused;
+
 /// Rights of such a file: its owner writes, its group reads.
 const MODE: u32 = 0o640;
 
@@ -23,24 +26,32 @@ pub fn create_named(path: &Path) -> io::Result<File> {
         .mode(MODE)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path);
-    made.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            let why = "there is something of that name already, and it is not replaced: choose another name";
-            io::Error::new(io::ErrorKind::AlreadyExists, why)
-        }
+    let made = made.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => refused(
+            "there is something of that name already, and it is not replaced: choose another name",
+        ),
         _ => error,
-    })
+    })?;
+    // Nobody else knows it yet.
+    lock(&made)?;
+    Ok(made)
 }
 
 /// The same, but an ordinary file makes room when it is empty or its first bytes, at most `len`,
-/// are `good`. A process that reads or writes the old one keeps it.
+/// are `good`, and no program writes it. A process that reads the old one keeps it.
 ///
 /// # Errors
-/// As [`create_named`].
+/// As [`create_named`]; another program uses what is there.
 pub fn replace_named(path: &Path, len: usize, good: impl Fn(&[u8]) -> bool) -> io::Result<File> {
-    let old =
-        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
-    if let Ok(old) = old
+    let open = || {
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+    };
+    // Held until the new one has its own lock.
+    let old = match open_locked(path, open) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(error),
+        old => old.ok(),
+    };
+    if let Some(old) = &old
         && old.metadata()?.is_file()
     {
         let mut head = Vec::new();

@@ -31,6 +31,8 @@ pub(crate) enum Job {
     Note(Box<Note>),
     /// Answer with the number of records lost so far.
     Settle(SyncSender<u64>),
+    /// The log's file may have been moved away: go on in the one that has its name.
+    Reopen,
     /// Something from the log server.
     Heard(NetEvent),
     /// All producers are gone.
@@ -45,6 +47,8 @@ pub(crate) trait Sink {
     fn note(&mut self, note: &Note);
     /// Looks at the time, whenever the clocks have been noted.
     fn settle(&mut self, _now_ns: u64) {}
+    /// Opens the log anew by its name, where it has one.
+    fn reopen(&mut self) {}
 }
 
 /// Takes what producers hand over until they are gone. The clocks are noted from an instant on, now and then, and last.
@@ -60,6 +64,7 @@ pub(crate) fn take(
             Ok(Job::LeftOut(_)) => sink.left_out(),
             Ok(Job::Note(note)) => sink.note(&note),
             Ok(Job::Settle(answer)) => shared.answer(&answer),
+            Ok(Job::Reopen) => sink.reopen(),
             Ok(Job::Heard(_)) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Job::Close) | Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -78,6 +83,8 @@ pub(crate) fn take(
 pub struct LogOutcome {
     /// Place of the log: a file, or a log server and the experiment there.
     pub place: String,
+    /// False if the log was to begin with the first flow, and there was none: what was there is as it was.
+    pub begun: bool,
     /// Records stored there.
     pub records: u64,
     /// Records that could not be written, those left out included.
@@ -95,6 +102,9 @@ pub struct LogOutcome {
 /// One line of words: where, how many records, and what disturbed the packets.
 impl fmt::Display for LogOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.begun {
+            return write!(f, "log {}: not begun, since no flow was open", self.place);
+        }
         write!(f, "log {}: {} records", self.place, self.records)?;
         if self.left_out_records > 0 {
             write!(f, ", {} left out for want of room", self.left_out_records)?;
@@ -142,6 +152,7 @@ impl Shared {
     pub fn outcome(&self, place: String, records: u64) -> LogOutcome {
         LogOutcome {
             place,
+            begun: true,
             records,
             lost_records: self.lost(),
             left_out_records: self.left_out(),

@@ -60,6 +60,8 @@ pub(super) struct Remote {
     log: RemoteLog<Network, DiskFile, Way>,
     shared: Arc<Shared>,
     place: String,
+    /// The server's, for those who are to send it something later.
+    url: String,
     spool: Option<PathBuf>,
 }
 
@@ -102,6 +104,7 @@ impl Remote {
         events: SyncSender<Job>,
     ) -> Self {
         let (place, transport) = (target.to_string(), target.transport);
+        let url = LogServerTarget { transport: Transport::Tcp, ..target.clone() }.url();
         let (path, spool) = spool.unzip();
         let network = Network {
             target,
@@ -115,7 +118,7 @@ impl Remote {
             together: mmsg::Together::default(),
         };
         let log = RemoteLog::new(network, machine, spool, transport, datagram_records);
-        Self { log, shared: Arc::clone(shared), place, spool: path }
+        Self { log, shared: Arc::clone(shared), place, url, spool: path }
     }
 
     /// Runs until the server has taken its leave; says once whether the log was registered.
@@ -159,7 +162,7 @@ impl Remote {
                 }
                 Ok(Job::Settle(answer)) => self.shared.answer(&answer),
                 Ok(Job::Close) | Err(_) => closing = true,
-                Ok(Job::LeftOut(_) | Job::Note(_) | Job::Heard(_)) => {}
+                Ok(Job::LeftOut(_) | Job::Note(_) | Job::Reopen | Job::Heard(_)) => {}
             }
         }
         self.shared.outcome(outcome.place, outcome.records)
@@ -198,6 +201,8 @@ impl Remote {
             Job::LeftOut(records) => self.log.left_out(records),
             Job::Note(note) => self.log.note(&note),
             Job::Settle(answer) => self.shared.answer(&answer),
+            // The server's files are its own.
+            Job::Reopen => {}
             Job::Heard(event) => self.heard(event),
             Job::Close => {
                 *closing = true;
@@ -256,9 +261,9 @@ impl Remote {
         if fate.spooled_blocks > 0
             && let (Some(error), Some(path)) = (&mut error, &self.spool)
         {
-            let path = path.display();
+            let (path, url) = (path.display(), &self.url);
             error.push_str(&format!(
-                "; what is missing there is in {path}: send it with `itg-log forward {path}`"
+                "; what is missing there is in {path}: send it with `itg-log forward {path} --to {url}`"
             ));
         }
         if let Some(why) = &error {

@@ -1,13 +1,12 @@
 //! Logs to files.
 
-use itg_record::{ClockPair, FlowEnd, Item, LogReader, RECORD_LEN, SentPacket, Side};
-
 use std::fs::File;
+use std::path::Path;
 
-use itg_record::LogBuilder;
-use itg_session::logs::keep::BlockFile;
+use itg_record::{ClockPair, FlowEnd, FlowInfo, Item, LogReader, RECORD_LEN, SentPacket, Side};
 
 use super::file::Writer;
+use super::queue::Sink as _;
 use super::*;
 
 fn info() -> LogInfo {
@@ -253,8 +252,8 @@ fn l_5_what_was_left_out_of_a_file_is_a_gap_with_a_reason() {
     let path = dir.path().join("log");
     let (jobs, queue) = mpsc::sync_channel(16);
     let shared = Arc::new(Shared::default());
-    let writer =
-        Writer::create((&path, None), info(), &shared, (None, Fsync::Never)).expect("writable");
+    let writer = Writer::create((&path, Start::Continued), info(), &shared, &LogLimits::default())
+        .expect("writable");
     let limits = LogLimits {
         on_full: OnFull::Drop,
         pool_bytes: 0,
@@ -302,29 +301,24 @@ fn a_full_disk_and_a_bad_path_are_named() {
     assert!(error.starts_with("log /nonexistent/log: No such file"), "{error}");
 }
 
+/// A log whose disk takes nothing: a file that was opened for reading only refuses every write.
+fn refusing(path: &Path) -> BlockFile<DiskFile> {
+    BlockFile::new(DiskFile::new(File::open(path).expect("there"), path), 0, Fsync::Never)
+}
+
+fn writer_at(path: &Path, shared: &Arc<Shared>) -> Writer {
+    let limits = LogLimits::default();
+    Writer::create((path, Start::Continued), info(), shared, &limits).expect("writable")
+}
+
 #[test]
 fn records_after_a_failure_are_counted_as_lost() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("log");
     let (jobs, queue) = mpsc::sync_channel(16);
-    // A file that was opened for reading only refuses every write.
-    std::fs::write(&path, []).expect("writable");
     let shared = Arc::new(Shared::default());
-    let writer = Writer {
-        file: BlockFile::new(
-            DiskFile::new(File::open(&path).expect("readable"), &path),
-            0,
-            Fsync::Never,
-        ),
-        path,
-        builder: LogBuilder::new(0),
-        records: 0,
-        shared: Arc::clone(&shared),
-        failed: false,
-        full: false,
-        room: None,
-        throttle: None,
-    };
+    let mut writer = writer_at(&path, &shared);
+    writer.part.file = refusing(&path);
     let thread = thread::spawn(move || writer.run(&queue));
     let log = Log { jobs, thread, shared, limits: LogLimits::default(), place: String::new() };
     let mut producer = log.producer();
@@ -332,5 +326,199 @@ fn records_after_a_failure_are_counted_as_lost() {
     drop(producer);
     let outcome = log.close();
     assert_eq!((outcome.records, outcome.lost_records), (0, 2_500));
-    assert!(outcome.error.is_some_and(|why| why.contains("later records are counted as lost")));
+    assert!(
+        outcome.error.is_some_and(|why| why.contains("left out, and counted, until it takes more"))
+    );
+}
+
+fn flow(index: u32) -> Note {
+    Note::Flow(FlowInfo {
+        index,
+        flow: index,
+        name: None,
+        run: String::new(),
+        seed: 1,
+        spec: itg_core::flow::FlowSpec::new(index),
+        src: String::new(),
+        dst: String::new(),
+        epoch_unix_ns: 0,
+        sender_boot_id: String::new(),
+        receiver_boot_id: String::new(),
+        notices: Vec::new(),
+        ditg: None,
+        changes: Vec::new(),
+    })
+}
+
+fn block(flow: u32, count: u64) -> BlockBuf {
+    let mut block = BlockBuf::new(8);
+    for seq in 0..count {
+        block.push(&Record::sent(SentPacket { flow, seq, size: 1, planned_ns: seq, sent_ns: seq }));
+    }
+    block
+}
+
+/// Notes on flows, records and damages of a file, in order.
+fn contents(path: &Path) -> Vec<String> {
+    let bytes = std::fs::read(path).expect("there");
+    let items = LogReader::new(&bytes);
+    items
+        .filter_map(|item| match item {
+            Item::Note { note: Note::Flow(info), .. } => Some(format!("flow {}", info.index)),
+            Item::Note { note: Note::FlowEnd(end), .. } => Some(format!("end of {}", end.index)),
+            Item::Note { note: Note::End(end), .. } => {
+                Some(format!("end, {} lost, continued: {}", end.lost_records, end.continued))
+            }
+            Item::Note { note: Note::Log(info), .. } => Some(match info.part {
+                None => "log".to_owned(),
+                Some(part) => format!("part {} with {:?}", part.number, part.flows),
+            }),
+            Item::Note { .. } => None,
+            Item::Records { records, .. } => Some(format!("{} records", records.packed().len())),
+            Item::Damage(damage) => Some(damage.reason),
+        })
+        .collect()
+}
+
+#[test]
+fn a_log_goes_on_when_its_disk_has_space_again_and_counts_what_was_left_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let (jobs, queue) = mpsc::sync_channel(16);
+    let shared = Arc::new(Shared::default());
+    let mut writer = writer_at(&path, &shared);
+    let (give_back, _buffers) = mpsc::sync_channel(8);
+    writer.note(&flow(1));
+    writer.records(block(1, 3), give_back.clone());
+    let good = std::mem::replace(&mut writer.part.file, refusing(&path));
+    // Flows begin and end meanwhile, and records of theirs are lost.
+    writer.records(block(1, 2), give_back.clone());
+    writer.note(&flow(2));
+    writer.records(block(2, 4), give_back.clone());
+    writer.note(&Note::FlowEnd(FlowEnd::new(1, "over")));
+    writer.part.file = good;
+    writer.settle(1);
+    writer.records(block(2, 5), give_back);
+    drop(jobs);
+    let outcome = writer.run(&queue);
+    assert_eq!((outcome.records, outcome.lost_records), (8, 6));
+    assert_eq!(
+        contents(&path),
+        [
+            "log",
+            "flow 1",
+            "3 records",
+            "flow 2",
+            "end of 1",
+            "5 records",
+            "end, 6 lost, continued: false",
+            "blocks 4 to 5 (2 blocks) of log 0 missing",
+        ]
+    );
+}
+
+#[test]
+fn a_log_is_continued_behind_its_last_whole_block() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let write = |count| {
+        let log = Log::create(&LogTarget::File(path.clone()), info(), LogLimits::default());
+        let log = log.expect("writable");
+        let mut producer = log.producer();
+        fill(&mut producer, 1, count);
+        drop(producer);
+        let busy = Log::create(&LogTarget::File(path.clone()), info(), LogLimits::default());
+        let busy = busy.expect_err("it is being written");
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy, "{busy}");
+        assert_eq!(log.close().error, None);
+    };
+    write(5);
+    let torn = std::fs::read(&path).expect("there");
+    let mut file = File::options().append(true).open(&path).expect("there");
+    io::Write::write_all(&mut file, &torn[..100]).expect("room");
+    write(7);
+    assert_eq!(records(&std::fs::read(&path).expect("there")).len(), 12);
+    for other in [&b"something else"[..], &[0; 200], &torn[8..]] {
+        std::fs::write(&path, other).expect("room");
+        for target in [LogTarget::File(path.clone()), LogTarget::Replace(path.clone())] {
+            let error = Log::create(&target, info(), LogLimits::default()).expect_err("no log");
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
+            assert!(error.to_string().contains("is no log of ITG"), "{error}");
+        }
+        assert_eq!(std::fs::read(&path).expect("there"), other);
+    }
+}
+
+#[test]
+fn a_log_is_replaced_when_the_first_flow_is_open_and_not_before() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let create = || Log::create(&LogTarget::Replace(path.clone()), info(), LogLimits::default());
+    for flows in [0, 1, 0] {
+        let before = std::fs::read(&path).ok();
+        let log = create().expect("writable");
+        let mut producer = log.producer();
+        assert_eq!(std::fs::read(&path).ok(), before);
+        for index in 0..flows {
+            producer.note(flow(index));
+        }
+        drop(producer);
+        let outcome = log.close();
+        assert_eq!((outcome.begun, outcome.error), (flows > 0, None));
+        let after = std::fs::read(&path).ok();
+        assert_eq!(after != before, flows > 0, "{flows} flows");
+    }
+    let files: Vec<_> = std::fs::read_dir(dir.path()).expect("there").collect();
+    assert_eq!(files.len(), 1, "nothing is left beside it: {files:?}");
+    // One without its end is left alone.
+    let whole = std::fs::read(&path).expect("there");
+    std::fs::write(&path, &whole[..whole.len() - 8]).expect("room");
+    let error = create().expect_err("not complete").to_string();
+    assert!(error.contains("without its end"), "{error}");
+    // Another program makes the file meanwhile.
+    std::fs::remove_file(&path).expect("there");
+    let log = create().expect("writable");
+    std::fs::write(&path, "mine").expect("room");
+    let mut producer = log.producer();
+    producer.note(flow(1));
+    drop(producer);
+    let outcome = log.close();
+    let why = outcome.error.expect("two want the name");
+    assert!(why.contains("has made a file of that name meanwhile"), "{why}");
+    assert_eq!(std::fs::read(&path).expect("there"), b"mine");
+    assert_eq!(contents(Path::new(&outcome.place))[..2], ["log", "flow 1"]);
+}
+
+#[test]
+fn a_rotated_log_says_in_each_part_what_it_goes_on_with() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let (jobs, queue) = mpsc::sync_channel(16);
+    let shared = Arc::new(Shared::default());
+    let mut writer = writer_at(&path, &shared);
+    let (give_back, _buffers) = mpsc::sync_channel(8);
+    writer.note(&flow(1));
+    writer.note(&flow(2));
+    writer.records(block(1, 3), give_back.clone());
+    writer.note(&Note::FlowEnd(FlowEnd::new(2, "over")));
+    // Its file is where it was.
+    writer.reopen();
+    assert_eq!(std::fs::read_dir(dir.path()).expect("there").count(), 1);
+    let moved = dir.path().join("moved");
+    std::fs::rename(&path, &moved).expect("moved");
+    writer.reopen();
+    writer.records(block(1, 4), give_back.clone());
+    writer.rotation = Rotation { bytes: Some(1), every: None, keep: Some(1) };
+    writer.records(block(1, 5), give_back.clone());
+    writer.rotation = Rotation::default();
+    writer.records(block(1, 6), give_back);
+    drop(jobs);
+    let outcome = writer.run(&queue);
+    assert_eq!((outcome.records, outcome.lost_records), (18, 0));
+    let end = |more| format!("end, 0 lost, continued: {more}");
+    assert_eq!(contents(&moved), ["log", "flow 1", "flow 2", "3 records", "end of 2", &end(true)]);
+    let part = |number| format!("part {number} with [1]");
+    let first = dir.path().join("log.1");
+    assert_eq!(contents(&first), [&part(1), "flow 1", "4 records", "5 records", &end(true)]);
+    assert_eq!(contents(&path), [&part(2), "flow 1", "6 records", &end(false)]);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use itg_engine::log::prove;
 use itg_session::logs::{
     self, FrameHead, LogCodecError, LogMessage, LogServerConfig, LogServerSession,
-    LogServerTimeouts, ServerInput, ServerOutput, SessionId, block_input,
+    LogServerTimeouts, NO_MEMORY, NO_ROOM, ServerInput, ServerOutput, SessionId, block_input,
 };
 use itg_socket::{clock, host};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -51,6 +51,8 @@ pub(super) struct Connection {
     /// The block and the address that the machine is being asked about.
     block: Option<(Vec<u8>, u32)>,
     binding: Option<SocketAddr>,
+    /// A block was refused for want of room, which has been told.
+    refused: bool,
 }
 
 impl Connection {
@@ -90,6 +92,7 @@ impl Connection {
             bound: None,
             block: None,
             binding: None,
+            refused: false,
         }
     }
 
@@ -180,9 +183,6 @@ impl Connection {
         let mut inputs = vec![input];
         let mut out = Vec::new();
         while let Some(input) = inputs.pop() {
-            if let ServerInput::Stored { .. } = input {
-                self.shared.blocks.fetch_add(1, Ordering::Relaxed);
-            }
             {
                 let mut book = lock(&self.shared.book);
                 self.session.handle(clock::machine_ns(), input, &mut book, &mut out);
@@ -191,7 +191,8 @@ impl Connection {
             for output in out.drain(..) {
                 match output {
                     ServerOutput::Send(message) => {
-                        if matches!(message, LogMessage::Refused { .. }) {
+                        if let LogMessage::Refused { reason, .. } = &message {
+                            tracing::warn!("{} is refused: {reason}", self.peer);
                             self.shared.counts.refused();
                         }
                         if let Err(why) = say(writing, &message).await {
@@ -244,8 +245,7 @@ impl Connection {
                 let tell = self.told.clone();
                 match (self.block.take(), lock(&self.shared.experiments).get(&run)) {
                     (Some((bytes, records)), Some(experiment)) => {
-                        self.shared.records.fetch_add(u64::from(records), Ordering::Relaxed);
-                        experiment.store(files::Block { bytes, block_no, tell });
+                        experiment.store(files::Block { bytes, records, block_no, tell });
                     }
                     _ => {
                         let reason = "the files of the experiment are closed".to_owned();
@@ -263,6 +263,9 @@ impl Connection {
                      before, which are kept: another program writes to this log",
                     self.peer
                 );
+            }
+            ServerOutput::Discard { block_no, reason: reason @ (NO_ROOM | NO_MEMORY) } => {
+                self.refused_for_want_of_room(block_no, reason);
             }
             ServerOutput::Discard { block_no, reason } => {
                 tracing::debug!(block_no, reason, peer = %self.peer, "a block was discarded");
@@ -283,6 +286,20 @@ impl Connection {
             }
         }
         None
+    }
+}
+
+impl Connection {
+    /// Counts a block for which there is no room; says so for the first one.
+    fn refused_for_want_of_room(&mut self, block_no: u32, reason: &str) {
+        self.shared.counts.refused_block();
+        if !std::mem::replace(&mut self.refused, true) {
+            let (run, log_id) = self.session.log().unwrap_or_default();
+            tracing::warn!(
+                "{}: block {block_no} of log {log_id} of {run} is refused: {reason}; so are others as long as that is so",
+                self.peer
+            );
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use itg_session::logs::LogAccount;
 use itg_socket::clock;
 
+use super::files::Block;
 use super::shared::Shared;
 use crate::lock::lock;
 
@@ -24,10 +25,12 @@ pub struct LogServerReading {
     pub refused: u64,
     /// Blocks that were stored.
     pub blocks: u64,
-    /// Records in blocks that were taken.
+    /// Records in these.
     pub records: u64,
     /// Bytes of the blocks that were stored.
     pub bytes: u64,
+    /// Blocks that were not taken, since their log or experiment is full or there was no memory for them.
+    pub refused_blocks: u64,
     /// Blocks that logs lack whose producers have left.
     pub missing_blocks: u64,
     /// Blocks that came with other contents than those that were stored before, in these logs.
@@ -44,6 +47,9 @@ pub struct LogServerReading {
 pub(super) struct Counts {
     connections: AtomicU64,
     refused: AtomicU64,
+    refused_blocks: AtomicU64,
+    blocks: AtomicU64,
+    records: AtomicU64,
     bytes: AtomicU64,
     disk_errors: AtomicU64,
     synced_unix_ns: AtomicU64,
@@ -86,8 +92,18 @@ impl Counts {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn stored(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    pub(super) fn refused_block(&self) {
+        self.refused_blocks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn stored(&self, blocks: &[Block]) {
+        let records = blocks.iter().map(|block| u64::from(block.records)).sum();
+        let bytes = blocks.iter().map(|block| block.bytes.len() as u64).sum();
+        for (count, more) in
+            [(&self.blocks, blocks.len() as u64), (&self.records, records), (&self.bytes, bytes)]
+        {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn disk_error(&self) {
@@ -117,8 +133,9 @@ impl Shared {
             producers,
             connections: get(&self.counts.connections),
             refused: get(&self.counts.refused),
-            blocks: get(&self.blocks),
-            records: get(&self.records),
+            blocks: get(&self.counts.blocks),
+            records: get(&self.counts.records),
+            refused_blocks: get(&self.counts.refused_blocks),
             bytes: get(&self.counts.bytes),
             missing_blocks,
             conflicting_blocks,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use itg_engine::log::{DiskFile, Fsync, Throttle};
+use itg_engine::log::{DiskFile, Fsync, Throttle, open_locked};
 use itg_session::logs::keep::{OpenError, RunFiles};
 use itg_session::logs::{Registration, RestoredLog, ServerInput};
 use itg_socket::clock;
@@ -27,6 +27,7 @@ const MOST_AT_ONCE: usize = 64;
 /// A block to be written.
 pub(super) struct Block {
     pub(super) bytes: Vec<u8>,
+    pub(super) records: u32,
     pub(super) block_no: u32,
     pub(super) tell: UnboundedSender<SessionInput>,
 }
@@ -56,11 +57,13 @@ impl Experiment {
         let named = |path: &Path, error: &io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         };
-        let at_end = |path: &Path| {
-            let file = open(path).and_then(|file| DiskFile::at_end(file, path));
+        let at_end = |path: &Path, file: io::Result<File>| {
+            let file = file.and_then(|file| DiskFile::at_end(file, path));
             file.map_err(|error| named(path, &error))
         };
-        let (file, index) = (at_end(&path)?, at_end(&index_path)?);
+        // Who compresses the blocks, or serves the same directory, has them alone meanwhile.
+        let file = at_end(&path, open_locked(&path, || open(&path)))?;
+        let index = at_end(&index_path, open(&index_path))?;
         let opened = RunFiles::open(file, index, shared.options.fsync);
         let (files, logs) = opened.map_err(|error| match error {
             OpenError::Blocks(error) => named(&path, &error),
@@ -217,7 +220,7 @@ impl Writer {
         }
         let done = self.retry(|writer| writer.append(batch));
         if let (Ok(()), Some(shared)) = (&done, self.shared.upgrade()) {
-            shared.counts.stored(batch.iter().map(|block| block.bytes.len() as u64).sum());
+            shared.counts.stored(batch);
             if shared.options.fsync == Fsync::Block {
                 shared.counts.synced();
             }
@@ -255,7 +258,13 @@ impl Writer {
                         shared.counts.disk_error();
                     }
                     if let Some(shared) = shared.filter(|_| full) {
-                        tracing::warn!("{}: the disk has space again", self.path.display());
+                        let path = self.path.display();
+                        match &done {
+                            Ok(()) => tracing::warn!("{path}: the disk has space again"),
+                            Err(error) => tracing::error!(
+                                "{path}: {error}: blocks that waited for the disk are not stored"
+                            ),
+                        }
                         shared.disk_free();
                     }
                     return done;

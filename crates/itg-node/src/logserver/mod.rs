@@ -14,7 +14,7 @@ mod options;
 mod shared;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use itg_session::logs::{LogAccount, LogBook, SessionId};
@@ -42,6 +42,8 @@ pub struct LogServerOutcome {
     pub blocks: u64,
     /// Records in them.
     pub records: u64,
+    /// Blocks that were not taken, since their log or experiment is full or there was no memory for them.
+    pub refused_blocks: u64,
 }
 
 /// A log server whose sockets are open.
@@ -91,8 +93,6 @@ impl LogServer {
             experiments: Mutex::default(),
             accounts,
             stopping: AtomicBool::new(false),
-            blocks: AtomicU64::new(0),
-            records: AtomicU64::new(0),
             counts: Counts::default(),
         });
         if shared.options.keys.is_none() {
@@ -166,11 +166,8 @@ impl LogServer {
         if closing.await.is_err() {
             tracing::error!("closing the files failed on a bug");
         }
-        LogServerOutcome {
-            connections: count,
-            blocks: shared.blocks.load(Ordering::Relaxed),
-            records: shared.records.load(Ordering::Relaxed),
-        }
+        let LogServerReading { blocks, records, refused_blocks, .. } = shared.read();
+        LogServerOutcome { connections: count, blocks, records, refused_blocks }
     }
 }
 

@@ -47,8 +47,6 @@ pub(super) struct Shared {
     pub(super) experiments: Mutex<BTreeMap<String, Experiment>>,
     pub(super) accounts: UnboundedSender<LogAccount>,
     pub(super) stopping: AtomicBool,
-    pub(super) blocks: AtomicU64,
-    pub(super) records: AtomicU64,
     pub(super) counts: Counts,
 }
 

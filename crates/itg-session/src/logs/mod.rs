@@ -64,4 +64,5 @@ pub use producer::{
 pub use server::{
     LogAccount, LogServerConfig, LogServerSession, ServerInput, ServerOutput, block_input,
 };
+pub use server::{NO_MEMORY, NO_ROOM};
 pub use timeouts::{LogServerTimeouts, ProducerTimeouts};

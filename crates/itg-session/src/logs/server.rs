@@ -29,6 +29,11 @@ pub use interface::{LogAccount, LogServerConfig, ServerInput, ServerOutput, bloc
 const DISPLACED: &str =
     "too many connections: this one has not registered yet, a newer one takes its place";
 
+/// Reason of refusing a block that would make its log or experiment larger than it may be.
+pub const NO_ROOM: &str = "its log, or its experiment, is full";
+/// Reason of refusing a block that comes over UDP when memory is used up.
+pub const NO_MEMORY: &str = "there is no memory for it";
+
 /// State of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -371,7 +376,7 @@ impl LogServerSession {
             && let Err(full) = book.may_grow(run, log_id, bytes)
         {
             producer.refused += 1;
-            out.push(discard("its log is full"));
+            out.push(discard(NO_ROOM));
             if !udp {
                 self.refuse(full, false, book, out);
             }
@@ -385,7 +390,7 @@ impl LogServerSession {
         match offer {
             Offer::New if udp && !book.credit.take(id) => {
                 producer.refused += 1;
-                out.push(discard("there is no memory for it"));
+                out.push(discard(NO_MEMORY));
             }
             Offer::New => {
                 book.begin(run, log_id, block_no, content);

@@ -12,6 +12,8 @@ pub struct BlockFile<F> {
     file: F,
     good_bytes: u64,
     syncer: Syncer,
+    /// Something stands behind the whole pieces that could not be cut off yet.
+    uncut: bool,
 }
 
 /// Failure to add a piece: none of it counts.
@@ -37,10 +39,18 @@ impl fmt::Display for AppendError {
     }
 }
 
+/// The same error once more.
+fn same(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
 impl<F: Storage> BlockFile<F> {
     /// A file whose first `good_bytes` are whole pieces; nothing is behind them.
     pub const fn new(file: F, good_bytes: u64, fsync: Fsync) -> Self {
-        Self { file, good_bytes, syncer: Syncer::new(fsync) }
+        Self { file, good_bytes, syncer: Syncer::new(fsync), uncut: false }
     }
 
     /// The file.
@@ -60,6 +70,11 @@ impl<F: Storage> BlockFile<F> {
     pub fn append(&mut self, now_ns: u64, pieces: &mut [IoSlice<'_>]) -> Result<(), AppendError> {
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         let file = &mut self.file;
+        if self.uncut {
+            let cut = file.cut(self.good_bytes);
+            cut.map_err(|error| AppendError { uncut: Some(same(&error)), error })?;
+            self.uncut = false;
+        }
         let written =
             file.append(pieces).and_then(|()| self.syncer.written(now_ns, || file.sync()));
         match written {
@@ -72,6 +87,7 @@ impl<F: Storage> BlockFile<F> {
                 // What is told as missing must not come back with a loss of power.
                 let file = &self.file;
                 let cut = cut.and_then(|()| self.syncer.written(now_ns, || file.sync()));
+                self.uncut = cut.is_err();
                 Err(AppendError { error, uncut: cut.err() })
             }
         }
@@ -83,7 +99,7 @@ impl<F: Storage> BlockFile<F> {
     /// The system's: they are still there.
     pub fn clear(&mut self) -> io::Result<()> {
         self.file.cut(0)?;
-        self.good_bytes = 0;
+        (self.good_bytes, self.uncut) = (0, false);
         Ok(())
     }
 
