@@ -220,6 +220,8 @@ fn changes_whose_hashes_were_mended_contradict_logs_manifest_or_report() {
         };
         changed(&cut, &["report.json: not what"]);
     }
+    let empty = |copy: &Copy| fs::write(copy.path("receiver.itg"), "").expect("written");
+    changed(&empty, &["receiver.itg: an empty file, and no log: it was not fetched"]);
     // A manifest that names a log elsewhere, one that is not there, or none; and reports that were removed.
     let other = |copy: &Copy| copy.edit("manifest.json", "\\\"sender.itg", "\\\"../sender.itg");
     changed(&other, &["it names the log `../sender.itg`, which is not below its directory"]);

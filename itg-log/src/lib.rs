@@ -32,6 +32,8 @@ use crate::classic::{ClassicOptions, ClassicServer, Telling};
 /// Runs until SIGINT or SIGTERM, then stores what has come and prints a summary. Read the files with
 /// itg-decode, also while they grow.
 ///
+/// SIGHUP has logs opened anew by their names, where their files were moved away.
+///
 /// Exit codes: 0 done, 1 failed, 2 the request makes no sense (a port that is taken among them), 130 and
 /// 143 ended by SIGINT and SIGTERM.
 #[derive(Debug, Parser)]
@@ -212,6 +214,7 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
             let page = move || std::future::ready(metrics::page(program, read()));
             drop(tokio::spawn(page_server.serve(page)));
         }
+        signals.at_hangup(server.reopen_logs());
         let quiet = words.quiet;
         let classic = classic.map(|options| start_classic(options, &signals, quiet)).transpose()?;
         if !quiet {

@@ -44,6 +44,8 @@ const FRAME_BUFFER: usize = 8 << 20;
 /// Runs until SIGINT or SIGTERM, then writes what it holds and prints a summary. On a terminal it shows the flows that
 /// run, a line each.
 ///
+/// SIGHUP has its log opened anew by its name, where its file was moved away.
+///
 /// Exit codes: 0 done, 1 the run failed (a log could not be written), 2 the request makes no sense
 /// (a signalling port that is taken among them), 130 and 143 ended by SIGINT and SIGTERM.
 #[derive(Debug, Parser)]

@@ -472,3 +472,62 @@ fn a_server_says_that_an_experiment_is_full() {
         assert!(done.err.contains(&format!("stored {stored} records")), "{transport}: {done}");
     }
 }
+
+/// Packets of the sender's and of the receiver's side in these logs, of which nothing may be damaged or without an end.
+#[track_caller]
+fn whole<P: AsRef<Path>>(logs: &[P]) -> (u64, u64) {
+    let report = json(logs);
+    assert_eq!(report["damage"].as_array().map(Vec::len), Some(0), "{report}");
+    for log in report["manifest"]["logs"].as_array().expect("logs") {
+        assert_eq!(log["complete"], true, "{log}");
+    }
+    stored(logs)
+}
+
+#[test]
+fn the_files_of_a_log_server_are_opened_anew_at_sighup() {
+    // A server that is killed behind it knows what was in the files before.
+    for (transport, index_too, killed) in
+        [("tcp", false, false), ("tcp", true, true), ("udp", true, false), ("tcp", false, true)]
+    {
+        let store = temp_dir();
+        let at = |name: &str| store.path().join(name);
+        let server = LogServer::start(store.path(), &[""; 0]);
+        let address = server.address.to_string();
+        let receiver = Receiver::start(&["-v", "--allow-log-servers"]);
+        let url = server.url(transport);
+        let logs = ["--log-server", &url, "--recv-log-server", &url, "--log-name", "x"];
+        let flow = ["--idt", "constant(1ms)", "--packets", "2500", "--log-flush", "50ms"];
+        let sending = receiver.begin(&[&flow[..], &logs].concat());
+        let mut parts = Vec::new();
+        for number in 1..3 {
+            sleep(Duration::from_millis(600));
+            let moved = at(&format!("x.itg.{number}"));
+            fs::rename(at("x.itg"), &moved).expect("there");
+            parts.push(moved);
+            if index_too {
+                fs::rename(at("x.index.jsonl"), at(&format!("x.index.jsonl.{number}")))
+                    .expect("there");
+            }
+            server.running.signal(Signal::SIGHUP);
+            wait_for("the files", LIMIT, || {
+                fs::metadata(at("x.itg")).is_ok_and(|file| file.len() > 0)
+                    && at("x.index.jsonl").is_file()
+            });
+        }
+        let server = if killed {
+            server.kill();
+            LogServer::listening(&address, store.path(), &[""; 0])
+        } else {
+            server
+        };
+        let done = sending.finish(LIMIT).exits(0);
+        receiver.stop();
+        let said = server.stop();
+        let missing = said.err.matches("none missing").count();
+        assert_eq!(missing, 2, "{transport} {index_too} {killed}: {said}{done}");
+        parts.push(at("x.itg"));
+        parts.swap(0, 1);
+        assert_eq!(whole(&parts), (2500, 2500), "{transport} {index_too} {killed}: {done}");
+    }
+}

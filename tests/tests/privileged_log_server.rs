@@ -47,6 +47,32 @@ fn l_5_a_full_disk_makes_producers_wait_and_loses_nothing() {
     assert_eq!(report["damage"].as_array().map(Vec::len), Some(0), "{report}");
 }
 
+#[test]
+fn a_server_that_is_stopped_on_a_full_disk_says_what_is_in_the_file() {
+    if not_run() {
+        return;
+    }
+    let disk = Tmpfs::mount("1M");
+    let store = disk.join("store");
+    fs::create_dir(&store).expect("room for a directory");
+    let server = LogServer::start(&store, &[""; 0]);
+    let receiver = Receiver::start(&["-v"]);
+    let url = server.url("tcp");
+    let flow = ["--idt", "constant(20us)", "--size", "64", "--packets", "40000"];
+    let sender = receiver.begin(&[&flow[..], &["--log-server", &url]].concat());
+    wait_for("the server to complain", LIMIT, || server.running.err().contains("No space left"));
+    thread::sleep(Duration::from_millis(500));
+    let said = server.stop();
+    // It would wait for the server.
+    sender.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(sender.finish(LIMIT));
+    receiver.stop();
+    let (there, _) = stored(&experiments(&store));
+    assert!(said.err.contains(&format!("stored {there} records")), "{there} are there: {said}");
+    assert!(!said.err.contains("has space again"), "{said}");
+    assert!(said.err.contains("are not stored"), "{said}");
+}
+
 /// Sends for three seconds from one host to itself, with the log on the other one; the link goes down
 /// in between, twice.
 fn over_a_link_that_goes_down(transport: &str) -> (Output, u64, Vec<PathBuf>, TempDir) {

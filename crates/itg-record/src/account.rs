@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
 use crate::block::{Block, Body};
-use crate::note::{LogEnd, Note};
+use crate::note::{LogEnd, LogInfo, Note};
 use crate::read::{Cause, Damage};
 
 /// Checksum and place of a block.
@@ -37,6 +37,8 @@ pub(crate) struct Account {
     /// The first of them: its number, the number before it, and its place.
     first_displaced: Option<(u32, u32, u64)>,
     records: u64,
+    /// The number behind those of blocks in earlier files, and the records in these.
+    earlier: (u64, u64),
     end: Option<LogEnd>,
 }
 
@@ -62,6 +64,7 @@ impl Account {
             displaced: 0,
             first_displaced: None,
             records: 0,
+            earlier: (0, 0),
             end: None,
         }
     }
@@ -127,8 +130,13 @@ impl Account {
             self.records += rows as u64;
             self.contents.entry(block.crc).or_insert((offset, rows));
         }
-        if let Some(Note::End(end)) = note {
-            self.end = Some(*end);
+        match note {
+            Some(Note::End(end)) => self.end = Some(*end),
+            Some(Note::Log(LogInfo { part: Some(part), .. })) => {
+                let last = part.blocks.iter().map(|(_, last)| u64::from(*last) + 1).max();
+                self.earlier = (last.unwrap_or(0), part.records);
+            }
+            _ => {}
         }
     }
 
@@ -156,7 +164,8 @@ impl Account {
         let mut say = |offset, reason| {
             found.push(Damage { offset, len: 0, cause: Cause::Damaged, reason });
         };
-        let mut next = 0;
+        // What earlier files lack is told of them.
+        let mut next = self.earlier.0;
         let blocks = self.end.map_or(u64::MAX, |end| end.blocks);
         for (&no, seen) in &self.seen {
             let no = u64::from(no);
@@ -167,7 +176,7 @@ impl Account {
             if let Some(what) = missing(next, no) {
                 say(seen.offset, format!("{what} of log {id} missing"));
             }
-            next = no + 1;
+            next = next.max(no + 1);
         }
         match self.end {
             None => {
@@ -182,10 +191,13 @@ impl Account {
                 if let Some(what) = missing(next, blocks) {
                     say(self.tail, format!("{what} of log {id} missing"));
                 }
-                if end.records != self.records {
+                // The end of a part tells of its own records.
+                let earlier = if end.continued { 0 } else { self.earlier.1 };
+                let records = self.records.saturating_add(earlier);
+                if end.records != records {
                     let reason = format!(
-                        "log {id} holds {} records, its end note counts {}",
-                        self.records, end.records
+                        "log {id} holds {records} records, its end note counts {}",
+                        end.records
                     );
                     say(self.tail, reason);
                 }

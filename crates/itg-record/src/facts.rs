@@ -5,6 +5,7 @@ use itg_arena::Header;
 use crate::block::{Block, Body};
 use crate::columns::is_columns;
 use crate::error::BlockError;
+use crate::note::Note;
 
 /// Facts of a checked block: its log, number, records and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,16 @@ impl BlockFacts {
     /// Bytes that are no block of a log, or a damaged one.
     pub fn check(bytes: &[u8]) -> Result<Self, BlockError> {
         Ok(Self::of(&Block::check(bytes)?))
+    }
+
+    /// The note in the block at the start of `bytes`; `None` where there is another block, or a note that is not
+    /// understood.
+    #[must_use]
+    pub fn note(bytes: &[u8]) -> Option<Note> {
+        match Block::check(bytes).ok()?.body {
+            Body::Note(json) => serde_json::from_slice(json).ok(),
+            Body::Records(_) => None,
+        }
     }
 
     fn of(block: &Block<'_>) -> Self {

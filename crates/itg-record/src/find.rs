@@ -1,6 +1,5 @@
 //! Search for the good blocks of a file, by those who go on writing it: a log server, a spool.
 
-use crate::block::{Block, Body};
 use crate::facts::BlockFacts;
 use crate::limits::MAX_BLOCK_LEN;
 use crate::note::Note;
@@ -45,11 +44,7 @@ impl LogTail {
         let good = at + found.facts.len;
         let rest = &bytes[good..];
         let is_start = rest.iter().zip(MAGIC).all(|(got, want)| got == want);
-        let block = Block::check(&bytes[at..]).ok()?;
-        let is_end = match block.body {
-            Body::Note(json) => matches!(serde_json::from_slice(json), Ok(Note::End(_))),
-            Body::Records(_) => false,
-        };
+        let is_end = matches!(BlockFacts::note(&bytes[at..]), Some(Note::End(_)));
         Some(Self {
             good_bytes: good as u64,
             last_log: found.facts.log_id,

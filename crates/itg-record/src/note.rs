@@ -88,6 +88,18 @@ pub struct LogPart {
     pub first_unix_ns: u64,
     /// Indices of flows that began in an earlier part and had not ended: their descriptions are repeated here.
     pub flows: Vec<u32>,
+    /// Of a log whose blocks keep their numbers from part to part, as at a log server: the numbers in earlier parts, as
+    /// first and last of each range. None of a log whose parts count from 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<(u32, u32)>,
+    /// Records in those blocks.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub records: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A flow of this log.

@@ -264,6 +264,7 @@ fn a_restarted_server_goes_on_where_its_files_end() {
         log_id: 7,
         blocks: vec![(0, 2, 0), (1, 2, 1), (4, 2, 4)],
         bytes: 432,
+        earlier: (Vec::new(), 0),
     };
     server.book.restore("voip", [log]);
     // Blocks that the producer still holds come again, and are compared.

@@ -392,8 +392,9 @@ impl<'a> Log<'a> {
 
     /// Puts the next part behind this one.
     fn followed_by(mut self, next: Self) -> Self {
-        let part = next.info.and_then(|info| info.part).map(|part| part.number);
-        self.last_part = next.last_part.or(part);
+        let part = next.info.and_then(|info| info.part);
+        let keeps_numbers = part.as_ref().is_some_and(|part| !part.blocks.is_empty());
+        self.last_part = next.last_part.or(part.map(|part| part.number));
         self.files.extend(next.files);
         if let [(first, _), .., (last, _)] = &self.files[..] {
             self.name = format!("{first} to {last}");
@@ -411,13 +412,17 @@ impl<'a> Log<'a> {
         for (index, samples) in next.departures {
             self.departures.entry(index).or_default().extend(samples);
         }
-        // Each tells of its own records.
-        self.end = self.end.zip(next.end).map(|(one, other)| LogEnd {
-            blocks: one.blocks.saturating_add(other.blocks),
-            records: one.records.saturating_add(other.records),
-            lost_records: one.lost_records.saturating_add(other.lost_records),
-            continued: other.continued,
-        });
+        self.end = match (self.end, next.end) {
+            // It tells of all.
+            (_, last) if keeps_numbers => last,
+            (Some(one), Some(other)) => Some(LogEnd {
+                blocks: one.blocks.saturating_add(other.blocks),
+                records: one.records.saturating_add(other.records),
+                lost_records: one.lost_records.saturating_add(other.lost_records),
+                continued: other.continued,
+            }),
+            _ => None,
+        };
         self.blocks.extend(next.blocks);
         let from = self.numbers.last().map_or(0, |number| number.saturating_add(1));
         self.numbers.extend(next.numbers.into_iter().map(|number| number.saturating_add(from)));

@@ -369,7 +369,13 @@ impl Writer {
             self.info.part.as_ref().map_or(self.info.started_unix_ns, |part| part.first_unix_ns);
         let info = LogInfo {
             started_unix_ns: clock::unix_ns(),
-            part: Some(LogPart { number, first_unix_ns, flows: flows.keys().copied().collect() }),
+            part: Some(LogPart {
+                number,
+                first_unix_ns,
+                flows: flows.keys().copied().collect(),
+                blocks: Vec::new(),
+                records: 0,
+            }),
             ..self.info.clone()
         };
         let mut head = part.builder.note(&Note::Log(info.clone()));

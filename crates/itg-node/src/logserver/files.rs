@@ -35,6 +35,8 @@ pub(super) struct Block {
 enum Job {
     Enrol(u32, Box<Registration>),
     Block(Block),
+    /// The files may have been moved away: go on in those that have the names.
+    Reopen,
     Close,
 }
 
@@ -89,6 +91,11 @@ impl Experiment {
 
     pub(super) fn store(&self, block: Block) {
         self.ask(Job::Block(block));
+    }
+
+    /// Goes on in the files that have the experiment's names, where the ones in use were moved away.
+    pub(super) fn reopen(&self) {
+        self.ask(Job::Reopen);
     }
 
     fn ask(&self, job: Job) {
@@ -177,6 +184,10 @@ impl Writer {
                             tracing::error!("{}: {error}", self.index_path.display());
                         }
                     }
+                    Job::Reopen => {
+                        self.store(&mut batch);
+                        self.reopen();
+                    }
                     Job::Close => {
                         self.store(&mut batch);
                         return self.settle(u64::MAX);
@@ -191,6 +202,42 @@ impl Writer {
                 self.settle(clock::monotonic_ns());
             }
         }
+    }
+
+    fn reopen(&mut self) {
+        if self.files.blocks().is_at(&self.path) {
+            return;
+        }
+        let done = self.go_on();
+        let path = self.path.display();
+        match done {
+            Ok(()) => tracing::info!("{path}: opened anew"),
+            Err(error) => tracing::error!(
+                "{path}: it was moved away and could not be opened anew, and goes on where it is: {error}"
+            ),
+        }
+    }
+
+    fn go_on(&mut self) -> io::Result<()> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        let empty = |path: &Path, file: File| match file.metadata()?.len() {
+            0 => Ok(DiskFile::new(file, path)),
+            _ => Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("{}: another file has the name", path.display()),
+            )),
+        };
+        let blocks = empty(&self.path, open_locked(&self.path, || open(&self.path))?)?;
+        let index = if self.files.index().is_at(&self.index_path) {
+            None
+        } else {
+            Some(empty(&self.index_path, open(&self.index_path)?)?)
+        };
+        let now_ns = clock::monotonic_ns();
+        self.files.go_on(now_ns, blocks, index, shared.options.fsync).inspect_err(|_| {
+            // It is empty, and nobody else has it.
+            drop(std::fs::remove_file(&self.path));
+        })
     }
 
     /// Syncs what has waited long enough.

@@ -109,6 +109,18 @@ impl LogServer {
         self.listener.local_addr()
     }
 
+    /// Opens the files of experiments anew by their names, where they were moved away; returns false once it no longer
+    /// serves.
+    pub fn reopen_logs(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || {
+            let shared = shared.upgrade();
+            shared
+                .map(|shared| lock(&shared.experiments).values().for_each(Experiment::reopen))
+                .is_some()
+        }
+    }
+
     /// Reads what the server has done so far, as long as it serves; `None` afterwards.
     pub fn watch(&self) -> impl Fn() -> Option<LogServerReading> + Send + Sync + 'static {
         let shared = Arc::downgrade(&self.shared);

@@ -45,6 +45,34 @@ impl BlockSet {
         true
     }
 
+    /// Puts all numbers from `first` to `last` in.
+    pub fn insert_range(&mut self, first: u32, last: u32) {
+        if first > last {
+            return;
+        }
+        let len = |first: u32, last: u32| u64::from(last - first) + 1;
+        let (mut low, mut high) = (first, last);
+        // Ranges that it touches become one with it.
+        while let Some((&start, &end)) = self.ranges.range(..=high.saturating_add(1)).next_back() {
+            if end.saturating_add(1) < low {
+                break;
+            }
+            self.ranges.remove(&start);
+            self.covered -= len(start, end);
+            (low, high) = (low.min(start), high.max(end));
+        }
+        self.covered += len(low, high);
+        self.ranges.insert(low, high);
+        while self.ranges.len() > self.max_ranges {
+            self.give_up_lowest_gap();
+        }
+    }
+
+    /// The ranges, as first and last of each, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.ranges.iter().map(|(&first, &last)| (first, last))
+    }
+
     fn give_up_lowest_gap(&mut self) {
         let (Some((first, last)), Some((second, end))) =
             (self.ranges.pop_first(), self.ranges.pop_first())
@@ -147,6 +175,16 @@ mod tests {
         assert_eq!((set.len(), set.missing(3, 9)), (3, (vec![], 0)));
     }
 
+    #[test]
+    fn a_range_may_be_all_numbers() {
+        let mut set = BlockSet::new(8);
+        set.insert_range(3, 1);
+        assert!(set.is_empty());
+        set.insert_range(0, u32::MAX);
+        set.insert_range(u32::MAX, u32::MAX);
+        assert_eq!((set.ranges(), set.len()), (1, 1 << 32));
+    }
+
     proptest! {
         #[test]
         fn it_agrees_with_a_plain_set(
@@ -168,6 +206,22 @@ mod tests {
             prop_assert!(gaps.len() <= most);
             prop_assert_eq!(&listed[..], &missing[..listed.len()]);
             prop_assert_eq!(left_out, (missing.len() - listed.len()) as u64);
+        }
+
+        #[test]
+        fn ranges_are_put_in_as_their_numbers_would_be(
+            parts in prop::collection::vec((0u32..60, 0u32..8, any::<bool>()), 0..30),
+        ) {
+            let (mut set, mut twin) = (BlockSet::new(100), BlockSet::new(100));
+            for (first, more, at_once) in parts {
+                if at_once {
+                    set.insert_range(first, first + more);
+                } else {
+                    (first..=first + more).for_each(|n| drop(set.insert(n)));
+                }
+                (first..=first + more).for_each(|n| drop(twin.insert(n)));
+                prop_assert_eq!(&set, &twin);
+            }
         }
 
         #[test]

@@ -69,6 +69,9 @@ pub struct RestoredLog {
     pub blocks: Vec<(u32, u32, u32)>,
     /// Bytes that they take there.
     pub bytes: u64,
+    /// Blocks of it that are in earlier files of the experiment, as first and last of each range, and the records in
+    /// them.
+    pub earlier: (Vec<(u32, u32)>, u64),
 }
 
 /// A log.
@@ -207,6 +210,8 @@ impl LogBook {
         for log in logs {
             let mut state = Log::new(self.limits.ranges);
             state.bytes = log.bytes;
+            state.records = log.earlier.1;
+            log.earlier.0.iter().for_each(|&(first, last)| state.stored.insert_range(first, last));
             restored.bytes = restored.bytes.saturating_add(log.bytes);
             for (block_no, records, checksum) in log.blocks {
                 if state.stored.insert(block_no) {

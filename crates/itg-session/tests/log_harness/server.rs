@@ -293,7 +293,8 @@ impl Disk {
                 let (from, to) = ((run.to_owned(), log_id, 0), (run.to_owned(), log_id, u32::MAX));
                 let blocks = self.blocks.range(from..=to);
                 let blocks = blocks.map(|((_, _, no), &records)| (*no, records, 0)).collect();
-                RestoredLog { key, log_id, blocks, bytes: 0 }
+                let earlier = (Vec::new(), 0);
+                RestoredLog { key, log_id, blocks, bytes: 0, earlier }
             })
             .collect()
     }

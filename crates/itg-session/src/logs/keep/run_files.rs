@@ -4,18 +4,24 @@
 //! [`Fsync::Block`] when it is on the disk. After a crash the file is searched for good blocks; an incomplete block at
 //! its end is cut off, and so is an incomplete line at the end of the index.
 //!
+//! Files that were moved away are gone on from in new ones ([`RunFiles::go_on`]): those begin with the descriptions of the
+//! logs that have no end yet, and of their open flows, and tell which of their blocks are in earlier files.
+//!
 //! The index is synced before blocks follow, whatever the setting: without its line a log is no log, and its number
 //! would be given to another.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 
-use itg_record::{FoundBlock, find_blocks};
+use itg_record::{
+    BlockFacts, FlowInfo, FoundBlock, LogEnd, LogInfo, LogPart, Note, find_blocks, note_block,
+};
 use serde_json::{Value, json};
 
 use super::append::BlockFile;
 use super::storage::Storage;
 use super::sync::Fsync;
+use crate::logs::blocks::BlockSet;
 use crate::logs::book::RestoredLog;
 use crate::logs::message::{Registration, Role};
 use crate::logs::name::{hex, unhex};
@@ -51,7 +57,12 @@ impl<F: Storage> RunFiles<F> {
         mut index: F,
         fsync: Fsync,
     ) -> Result<(Self, Vec<RestoredLog>), OpenError> {
-        let (good_bytes, found) = blocks.view(find_blocks).map_err(OpenError::Blocks)?;
+        let found = blocks.view(|bytes| {
+            let (good, found) = find_blocks(bytes);
+            let parts = parts(bytes, &found);
+            (good, found, parts)
+        });
+        let (good_bytes, found, parts) = found.map_err(OpenError::Blocks)?;
         let (index_bytes, entries) = index.view(entries).map_err(OpenError::Index)?;
         // What is cut off below must be ours: an index tells of each log before its first block.
         let [bytes, line_bytes] = [blocks.bytes(), index.bytes()];
@@ -67,7 +78,7 @@ impl<F: Storage> RunFiles<F> {
         // What an earlier server has acknowledged may wait in the system's memory.
         fsync.opened(&blocks).map_err(OpenError::Blocks)?;
         index.sync_name().map_err(OpenError::Index)?;
-        let logs = restored(entries, found);
+        let logs = restored(entries, found, parts);
         let blocks = BlockFile::new(blocks, good_bytes, fsync);
         let index = BlockFile::new(index, index_bytes, Fsync::Block);
         Ok((Self { blocks, index, unlisted: Vec::new() }, logs))
@@ -111,6 +122,48 @@ impl<F: Storage> RunFiles<F> {
         self.blocks.append(now_ns, blocks).map_err(super::append::AppendError::into_io)
     }
 
+    /// The file of blocks.
+    pub const fn blocks(&self) -> &F {
+        self.blocks.file()
+    }
+
+    /// The index.
+    pub const fn index(&self) -> &F {
+        self.index.file()
+    }
+
+    /// Goes on in an empty file of blocks, and in an empty index where the old one was moved away too.
+    ///
+    /// # Errors
+    /// The system's: the files are as before.
+    pub fn go_on(
+        &mut self,
+        now_ns: u64,
+        blocks: F,
+        index: Option<F>,
+        fsync: Fsync,
+    ) -> io::Result<()> {
+        self.list(now_ns)?;
+        let open = self.blocks.file().view(open_logs)?;
+        let head: Vec<u8> = open.iter().flat_map(|(id, log)| log.next_part(*id)).collect();
+        fsync.opened(&blocks)?;
+        let mut next = BlockFile::new(blocks, 0, fsync);
+        next.append(now_ns, &mut [IoSlice::new(&head)]).map_err(|failed| failed.error)?;
+        if let Some(index) = index {
+            let lines = self.index.file().view(<[u8]>::to_vec)?;
+            let mut copy = BlockFile::new(index, 0, Fsync::Block);
+            copy.append(now_ns, &mut [IoSlice::new(&lines)]).map_err(|failed| failed.error)?;
+            copy.file().sync_name()?;
+            self.index = copy;
+        }
+        let ends: Vec<u8> = open.iter().flat_map(|(id, log)| log.end_of_part(*id)).collect();
+        // Without them the old file has logs without an end, as after a kill.
+        let _ended = self.blocks.append(now_ns, &mut [IoSlice::new(&ends)]);
+        let _synced = self.blocks.settle(u64::MAX);
+        self.blocks = next;
+        Ok(())
+    }
+
     /// Instant at which the blocks have to be synced, if they have.
     pub const fn due_ns(&self) -> Option<u64> {
         self.blocks.due_ns()
@@ -145,8 +198,109 @@ fn entries(index: &[u8]) -> (u64, Vec<(u32, [u8; 16])>) {
     (good, entries)
 }
 
+/// Ranges of numbers that are told apart in the description of a log that goes on in another file.
+const MOST_RANGES: usize = 1 << 16;
+/// Flows of a log that are described again in another file.
+const MOST_FLOWS: usize = 1 << 16;
+
+/// A log without an end, as its file has it.
+#[derive(Debug)]
+struct OpenLog {
+    info: Option<LogInfo>,
+    /// Open flows by index, with the numbers of the blocks that describe them.
+    flows: BTreeMap<u32, (u32, FlowInfo)>,
+    /// Numbers of all its blocks so far, those in earlier files among them.
+    numbers: BlockSet,
+    highest: u32,
+    /// Records in this file, and in earlier ones.
+    records: (u64, u64),
+}
+
+/// The logs of a file that have no end yet, by their numbers.
+fn open_logs(bytes: &[u8]) -> BTreeMap<u32, OpenLog> {
+    let mut logs: BTreeMap<u32, OpenLog> = BTreeMap::new();
+    let mut ended = Vec::new();
+    for FoundBlock { at, facts } in find_blocks(bytes).1 {
+        let BlockFacts { log_id, block_no, records, .. } = facts;
+        let log = logs.entry(log_id).or_insert_with(|| OpenLog {
+            info: None,
+            flows: BTreeMap::new(),
+            numbers: BlockSet::new(MOST_RANGES),
+            highest: 0,
+            records: (0, 0),
+        });
+        log.numbers.insert(block_no);
+        log.highest = log.highest.max(block_no);
+        log.records.0 += u64::from(records);
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        match (records == 0).then(|| BlockFacts::note(&bytes[at..])).flatten() {
+            Some(Note::Log(info)) if block_no == 0 => {
+                let earlier = info.part.iter().flat_map(|part| &part.blocks);
+                earlier.for_each(|&(first, last)| log.numbers.insert_range(first, last));
+                log.records.1 = info.part.as_ref().map_or(0, |part| part.records);
+                log.info = Some(info);
+            }
+            Some(Note::Flow(info)) => {
+                if log.flows.len() < MOST_FLOWS || log.flows.contains_key(&info.index) {
+                    log.flows.insert(info.index, (block_no, info));
+                }
+            }
+            Some(Note::FlowEnd(end)) => drop(log.flows.remove(&end.index)),
+            Some(Note::End(_)) => ended.push(log_id),
+            _ => {}
+        }
+    }
+    logs.retain(|log_id, _| !ended.contains(log_id));
+    logs
+}
+
+impl OpenLog {
+    /// First blocks of the log in its next file; none of a log whose description has not come.
+    fn next_part(&self, log_id: u32) -> Vec<u8> {
+        let Some(info) = &self.info else { return Vec::new() };
+        let before = info.part.as_ref();
+        let part = LogPart {
+            number: before.map_or(0, |part| part.number).saturating_add(1),
+            first_unix_ns: before.map_or(info.started_unix_ns, |part| part.first_unix_ns),
+            flows: self.flows.keys().copied().collect(),
+            blocks: self.numbers.iter().collect(),
+            records: self.records.0.saturating_add(self.records.1),
+        };
+        let info = LogInfo { part: Some(part), ..info.clone() };
+        let mut head = note_block(&Note::Log(info), log_id, 0);
+        for (block_no, info) in self.flows.values() {
+            head.extend(note_block(&Note::Flow(info.clone()), log_id, *block_no));
+        }
+        head
+    }
+
+    /// The block that ends the log in this file.
+    fn end_of_part(&self, log_id: u32) -> Vec<u8> {
+        let block_no = self.highest.saturating_add(1);
+        let (blocks, records) = (u64::from(block_no) + 1, self.records.0);
+        let end = LogEnd { blocks, records, lost_records: 0, continued: true };
+        if self.info.is_some() { note_block(&Note::End(end), log_id, block_no) } else { Vec::new() }
+    }
+}
+
+/// Blocks of logs that are in earlier files, as their first blocks in this one tell.
+fn parts(bytes: &[u8], found: &[FoundBlock]) -> BTreeMap<u32, (Vec<(u32, u32)>, u64)> {
+    let mut parts = BTreeMap::new();
+    for FoundBlock { at, facts } in found.iter().filter(|block| block.facts.block_no == 0) {
+        let note = usize::try_from(*at).ok().and_then(|at| BlockFacts::note(&bytes[at..]));
+        if let Some(Note::Log(LogInfo { part: Some(part), .. })) = note {
+            parts.insert(facts.log_id, (part.blocks, part.records));
+        }
+    }
+    parts
+}
+
 /// The logs of an index, with the blocks that were found.
-fn restored(entries: Vec<(u32, [u8; 16])>, blocks: Vec<FoundBlock>) -> Vec<RestoredLog> {
+fn restored(
+    entries: Vec<(u32, [u8; 16])>,
+    blocks: Vec<FoundBlock>,
+    mut parts: BTreeMap<u32, (Vec<(u32, u32)>, u64)>,
+) -> Vec<RestoredLog> {
     let mut by_log = BTreeMap::<u32, (Vec<_>, u64)>::new();
     for FoundBlock { facts, .. } in blocks {
         let (list, bytes) = by_log.entry(facts.log_id).or_default();
@@ -155,7 +309,8 @@ fn restored(entries: Vec<(u32, [u8; 16])>, blocks: Vec<FoundBlock>) -> Vec<Resto
     }
     let restored = entries.into_iter().map(|(log_id, key)| {
         let (blocks, bytes) = by_log.remove(&log_id).unwrap_or_default();
-        RestoredLog { key, log_id, blocks, bytes }
+        let earlier = parts.remove(&log_id).unwrap_or_default();
+        RestoredLog { key, log_id, blocks, bytes, earlier }
     });
     restored.collect()
 }
