@@ -20,7 +20,7 @@ use crate::args::{ReplayArgs, RunArgs};
 ///
 /// Exit codes: 0 done, 1 the run failed, 2 the request makes no sense, 3 a peer was not reachable or
 /// refused, 4 a peer vanished (what was measured is kept), 98 and 99 a gate of the experiment failed
-/// (98: only such on the fidelity), 130 and 143 ended by SIGINT and SIGTERM (after the report).
+/// (98: only such on the fidelity), 129, 130 and 143 ended by SIGHUP, SIGINT and SIGTERM (after the report).
 #[derive(Debug, Parser)]
 #[command(name = "itg-cluster", version, long_version = itg_cli::version!("mpi"), arg_required_else_help = true)]
 struct Cli {

@@ -142,7 +142,10 @@ fn tools_leave_alone_what_is_no_complete_log() {
         ("zeros", [no_log, no_log, no_log, no_log]),
         ("empty", [None, None, no_log, no_log]),
         ("d-itg", [no_log, no_log, no_log, no_log]),
-        ("server.itg", [None, Some("belongs to a log server"), None, None]),
+        (
+            "server.itg",
+            [Some("belongs to a log server"), Some("belongs to a log server"), None, None],
+        ),
         ("dangling", [Some("leads nowhere"), None, Some("No such file"), Some("No such file")]),
         ("folder", [Some("directory"), Some("directory"), Some("directory"), Some("directory")]),
         ("good", [None, None, None, None]),

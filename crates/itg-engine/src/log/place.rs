@@ -67,11 +67,7 @@ pub(crate) fn continued(path: &Path) -> io::Result<Opened> {
     if bytes == 0 {
         return Ok(Opened::empty(file));
     }
-    if index_of(path).is_file() {
-        return Err(refused(
-            "it belongs to a log server, as the index beside it says, and is left alone: choose another name",
-        ));
-    }
+    of_no_server(path)?;
     let Some(tail) = file.view(LogTail::of)? else {
         return Err(refused("it is no log of ITG, and is left alone: choose another name"));
     };
@@ -83,9 +79,14 @@ pub(crate) fn continued(path: &Path) -> io::Result<Opened> {
     Ok(Opened { bytes: end, log_id: tail.last_log.wrapping_add(1), ..Opened::empty(file) })
 }
 
-/// The index that a log server has beside a file.
-fn index_of(path: &Path) -> PathBuf {
-    path.with_extension("index.jsonl")
+/// Refuses a file beside which a log server has an index.
+fn of_no_server(path: &Path) -> io::Result<()> {
+    match path.with_extension("index.jsonl").is_file() {
+        true => Err(refused(
+            "it belongs to a log server, as the index beside it says, and is left alone: choose another name",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// The file of a log that has not got its name yet.
@@ -130,6 +131,7 @@ impl Beside {
             mode = Some(old.metadata()?.mode() & 0o7777);
             let there = DiskFile::new(old.try_clone()?, &place);
             if there.bytes()? > 0 {
+                of_no_server(&place)?;
                 let verdict = there.view(may_go)?;
                 verdict.map_err(|why| {
                     refused(format!("{why}, and is left alone: choose another name"))
