@@ -428,33 +428,6 @@ fn two_receivers_of_d_itg_that_share_a_directory_do_not_take_each_others_log() {
 }
 
 #[test]
-fn what_lies_in_a_spool_is_not_called_lost_and_the_words_say_how_to_send_it() {
-    let dir = temp_dir();
-    let (store, spool) = (dir.path().join("store"), dir.path().join("spool"));
-    fs::create_dir(&store).expect("room");
-    let server = LogServer::start(&store, &[""; 0]);
-    let address = server.address.to_string();
-    let receiver = Receiver::start(&["-v"]);
-    let url = server.url("tcp");
-    let log = ["--log-server", &url, "--log-spool", text(&spool), "--log-name", "x"];
-    let flow = ["--packets", "2500", "--idt", "constant(1ms)", "--log-flush", "50ms"];
-    let sending = receiver.begin(&[&flow[..], &log].concat());
-    sleep(Duration::from_millis(500));
-    server.kill();
-    let done = sending.finish(Duration::from_secs(120)).exits(1);
-    receiver.stop();
-    assert!(done.err.contains("(0 records lost)"), "{done}");
-    let (_, command) = done.err.split_once("send it with `").expect("advice");
-    let (command, _) = command.split_once('`').expect("a command");
-    let words: Vec<&str> = command.split(' ').collect();
-    assert_eq!(words[..2], ["itg-log", "forward"], "{command}");
-    let server = LogServer::listening(&address, &store, &[""; 0]);
-    drop(log_tool(&words[1..]).exits(0));
-    server.stop();
-    assert_eq!(stored(&experiments(&store)).0, 2500);
-}
-
-#[test]
 fn a_server_says_that_an_experiment_is_full() {
     for transport in ["tcp", "udp"] {
         let store = temp_dir();

@@ -394,7 +394,7 @@ impl<'a> Log<'a> {
     fn followed_by(mut self, next: Self) -> Self {
         let part = next.info.and_then(|info| info.part);
         let keeps_numbers = part.as_ref().is_some_and(|part| !part.blocks.is_empty());
-        self.last_part = next.last_part.or(part.map(|part| part.number));
+        self.last_part = next.last_part.or_else(|| part.map(|part| part.number));
         self.files.extend(next.files);
         if let [(first, _), .., (last, _)] = &self.files[..] {
             self.name = format!("{first} to {last}");

@@ -4,12 +4,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use itg_tests::{
-    Output, Receiver, Tmpfs, accounts, decode, json, not_run, packets, send, sender, stored,
-    temp_dir, wait_for,
+    LogServer, Output, Receiver, Running, Tmpfs, accounts, decode, experiments, json, not_run,
+    packets, program, send, sender, stored, temp_dir, wait_for,
 };
 use nix::sys::signal::Signal;
 
@@ -150,4 +151,31 @@ fn a_disk_that_is_full_twice_costs_what_is_counted_and_no_more() {
         report["notices"].to_string().contains(&format!("{lost} records could not be written")),
         "{report}"
     );
+}
+
+#[test]
+fn what_lies_in_a_spool_is_not_called_lost_and_the_words_say_how_to_send_it() {
+    let dir = temp_dir();
+    let (store, spool) = (dir.path().join("store"), dir.path().join("spool"));
+    fs::create_dir(&store).expect("room");
+    let server = LogServer::start(&store, &[""; 0]);
+    let address = server.address.to_string();
+    let receiver = Receiver::start(&["-v"]);
+    let url = server.url("tcp");
+    let log = ["--log-server", &url, "--log-spool", text(&spool), "--log-name", "x"];
+    let flow = ["--packets", "2500", "--idt", "constant(1ms)", "--log-flush", "50ms"];
+    let sending = receiver.begin(&[&flow[..], &log].concat());
+    sleep(Duration::from_millis(500));
+    server.kill();
+    let done = sending.finish(Duration::from_secs(120)).exits(1);
+    receiver.stop();
+    assert!(done.err.contains("(0 records lost)"), "{done}");
+    let (_, command) = done.err.split_once("send it with `").expect("advice");
+    let (command, _) = command.split_once('`').expect("a command");
+    let words: Vec<&str> = command.split(' ').collect();
+    assert_eq!(words[..2], ["itg-log", "forward"], "{command}");
+    let server = LogServer::listening(&address, &store, &[""; 0]);
+    drop(Running::start(Command::new(program("itg-log")).args(&words[1..])).finish(LIMIT).exits(0));
+    server.stop();
+    assert_eq!(stored(&experiments(&store)).0, 2500);
 }

@@ -217,9 +217,9 @@ mod tests {
                 if at_once {
                     set.insert_range(first, first + more);
                 } else {
-                    (first..=first + more).for_each(|n| drop(set.insert(n)));
+                    (first..=first + more).for_each(|n| { set.insert(n); });
                 }
-                (first..=first + more).for_each(|n| drop(twin.insert(n)));
+                (first..=first + more).for_each(|n| { twin.insert(n); });
                 prop_assert_eq!(&set, &twin);
             }
         }

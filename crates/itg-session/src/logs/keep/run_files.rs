@@ -240,10 +240,10 @@ fn open_logs(bytes: &[u8]) -> BTreeMap<u32, OpenLog> {
                 log.records.1 = info.part.as_ref().map_or(0, |part| part.records);
                 log.info = Some(info);
             }
-            Some(Note::Flow(info)) => {
-                if log.flows.len() < MOST_FLOWS || log.flows.contains_key(&info.index) {
-                    log.flows.insert(info.index, (block_no, info));
-                }
+            Some(Note::Flow(info))
+                if log.flows.len() < MOST_FLOWS || log.flows.contains_key(&info.index) =>
+            {
+                log.flows.insert(info.index, (block_no, info));
             }
             Some(Note::FlowEnd(end)) => drop(log.flows.remove(&end.index)),
             Some(Note::End(_)) => ended.push(log_id),
