@@ -453,6 +453,25 @@ fn a_simulation_is_replayed_to_the_same_bytes_from_its_manifest_alone() {
     assert!(err.contains("not beside its manifest: nothing to compare"), "{err}");
 }
 
+/// The manifest and the logs were written when one form of a flow's description made the hash of the plan, the notes of
+/// logs and the bytes on the wire.
+#[test]
+fn a_run_of_an_earlier_version_is_replayed_and_its_logs_are_read() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/earlier");
+    let dir = tempfile::tempdir().expect("a directory");
+    let again = dir.path().join("again").display().to_string();
+    let (code, out, err) = run(&["replay", &golden.display().to_string(), "--out", &again]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    for line in [
+        "plan: equal: 4847a0be235fa5f5",
+        "packets: equal: planned schedules are identical: 366 packets",
+        "flow 1: delay.p99: equal: 154.72us",
+        "flow 3: jitter.mean: equal: ",
+    ] {
+        assert!(out.lines().any(|found| found.starts_with(line)), "{line}: {out}");
+    }
+}
+
 #[test]
 fn a_replay_of_another_plan_is_refused_or_told_to_be_different() {
     let run = Run::new(&["--sim"]);

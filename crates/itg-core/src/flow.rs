@@ -225,6 +225,10 @@ const MAX_PERIODS_A_GAP: f64 = 1e5;
 
 /// A flow as it was asked for: [`FlowSpec::new`], then what differs from its defaults.
 ///
+/// Its serde form is that of the notes of logs and describes itself: a new setting gets `default` and
+/// `skip_serializing_if`, so that old logs are read and logs without it are what they were. The wire
+/// (`itg_session`, `flow_wire`) and the hash of a plan (`itg_experiment`, `canonical`) have forms of their own.
+///
 /// ```
 /// use itg_core::distribution::Distribution;
 /// use itg_core::flow::{FlowSpec, Proto};

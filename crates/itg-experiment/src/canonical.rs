@@ -1,8 +1,101 @@
 //! The text that a plan's hash is taken of: what decides which packets are sent, and nothing else.
+//!
+//! It is a form of its own, so that plans keep their hashes: a setting that is absent is absent from it, and a new one
+//! changes the hash of the plans alone that use it. Settings that are not part of the plan (as how long a receiver waits
+//! for late packets) are not in it. Those of its first version are written in any case, `null` where they are absent.
 
 use std::collections::BTreeSet;
 
+use itg_core::distribution::{Distribution, Unit};
+use itg_core::flow::{FlowSpec, Late, Meter, OnOff, Payload, Proto, SocketOptions, Stop};
+use serde::Serialize;
+
 use crate::plan::Plan;
+
+/// A flow in its canonical form: the names and the order of the first version, then what came later, each with
+/// `skip_serializing_if`.
+#[derive(Serialize)]
+struct CanonicalFlow<'a> {
+    id: u32,
+    proto: Proto,
+    profile: Option<&'a str>,
+    idt: String,
+    size: String,
+    on_off: Option<Periods>,
+    start_ns: u64,
+    stop: CanonicalStop,
+    meter: Meter,
+    payload: &'a Payload,
+    late: Late,
+    max_burst: Option<u32>,
+    burst: Option<u32>,
+    socket: CanonicalSocket<'a>,
+}
+
+#[derive(Serialize)]
+struct Periods {
+    on: String,
+    off: String,
+}
+
+#[derive(Serialize)]
+struct CanonicalStop {
+    duration_ns: Option<u64>,
+    packets: Option<u64>,
+    bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct CanonicalSocket<'a> {
+    source: Option<&'a str>,
+    source_port: Option<u16>,
+    dest_port: Option<u16>,
+    interface: Option<&'a str>,
+    ttl: Option<u8>,
+    tos: Option<u8>,
+    nagle: bool,
+    congestion: Option<&'a str>,
+    pacing_rate: Option<u64>,
+}
+
+impl<'a> From<&'a FlowSpec> for CanonicalFlow<'a> {
+    fn from(spec: &'a FlowSpec) -> Self {
+        let time = |distribution: &Distribution| distribution.display(Unit::Time).to_string();
+        let Stop { duration_ns, packets, bytes } = spec.stop;
+        let SocketOptions { source, interface, congestion, .. } = &spec.socket;
+        let SocketOptions { source_port, dest_port, ttl, tos, nagle, pacing_rate, .. } =
+            spec.socket;
+        Self {
+            id: spec.id,
+            proto: spec.proto,
+            profile: spec.profile.as_deref(),
+            idt: time(&spec.idt),
+            size: spec.size.display(Unit::Size).to_string(),
+            on_off: spec
+                .on_off
+                .as_ref()
+                .map(|OnOff { on, off }| Periods { on: time(on), off: time(off) }),
+            start_ns: spec.start_ns,
+            stop: CanonicalStop { duration_ns, packets, bytes },
+            meter: spec.meter,
+            payload: &spec.payload,
+            late: spec.late,
+            max_burst: spec.max_burst,
+            burst: spec.burst,
+            socket: CanonicalSocket {
+                source: source.as_deref(),
+                source_port,
+                dest_port,
+                interface: interface.as_deref(),
+                ttl,
+                tos,
+                nagle,
+                congestion: congestion.as_deref(),
+                pacing_rate,
+            },
+        }
+    }
+}
 
 /// One line for the seed, one for each flow, one for each table of a distribution; the texts of
 /// distributions are the canonical ones of `itg_core::distribution`.
@@ -18,7 +111,7 @@ pub(crate) fn text(plan: &Plan) -> String {
     });
     let tables: BTreeSet<&str> = tables.collect();
     for planned in &plan.flows {
-        let spec = serde_json::to_string(planned.flow.spec());
+        let spec = serde_json::to_string(&CanonicalFlow::from(planned.flow.spec()));
         let spec = spec.expect("a flow is made of numbers, texts and lists");
         text.push_str(&format!("flow {:?} {:?} {spec}\n", planned.from, planned.to));
     }

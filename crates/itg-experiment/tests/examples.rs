@@ -118,3 +118,30 @@ fn the_sweep_has_six_cases_that_can_be_run() {
         plan.check_ends().unwrap_or_else(|error| panic!("{}: {error}", case.label));
     }
 }
+
+/// The hashes of the first version, by which `replay` knows a plan again: no change may move them.
+#[test]
+fn plans_keep_their_hashes() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../itg-cluster/tests/golden/every-setting.toml");
+    let text = std::fs::read_to_string(golden).expect("there");
+    let mut files = examples();
+    files.push(("every-setting.toml".to_owned(), text));
+    let got: Vec<_> =
+        files.iter().map(|(name, text)| (name.as_str(), plan(name, text).hash_text())).collect();
+    let want = [
+        ("dns-telnet.toml", "cd0afbf3642148fb"),
+        ("gaming.toml", "6b270a8cf8c29fe9"),
+        ("icmp-rtt.toml", "f035b94bb04d4a45"),
+        ("many-flows.toml", "0816e8dd68c594e2"),
+        ("on-off.toml", "ff59de831a94aafa"),
+        ("quickstart.toml", "9b3428f9e826e535"),
+        ("simulated-switch.toml", "0d3c503e0b0f97bb"),
+        ("voip-beside-bulk.toml", "e6ed85fa7a7531e1"),
+        ("every-setting.toml", "4847a0be235fa5f5"),
+    ];
+    for (name, hash) in want {
+        let found = got.iter().find(|(file, _)| *file == name).expect("an example");
+        assert_eq!(found.1, hash, "{name}");
+    }
+}

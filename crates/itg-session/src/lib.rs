@@ -54,6 +54,7 @@ mod codec;
 mod difference;
 mod end;
 mod error;
+mod flow_wire;
 pub mod logs;
 mod measure;
 mod message;

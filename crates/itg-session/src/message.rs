@@ -13,6 +13,7 @@ use itg_core::flow::FlowSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::end::EndReason;
+use crate::flow_wire;
 use crate::measure::FlowMeasure;
 
 /// Version of the signalling protocol; both sides must have the same.
@@ -75,6 +76,7 @@ pub enum Message {
     /// Sender: open these flows. The next batch comes after the answer to this one.
     Open {
         /// From 1 to [`OPEN_BATCH`] flows; no number of a flow is used twice in a session.
+        #[serde(with = "flow_wire::list")]
         flows: Vec<FlowSpec>,
     },
     /// Receiver: the answer to [`Message::Open`].
@@ -143,6 +145,7 @@ pub enum Message {
     /// and the seed of the greeting. Only to receivers whose [`Message::Welcome`] offers to take it.
     Turn {
         /// From 1 to [`OPEN_BATCH`] flows, as many as announced at most.
+        #[serde(with = "flow_wire::list")]
         flows: Vec<FlowSpec>,
     },
     /// Receiver: the answer to [`Message::Turn`]. Its next message is the [`Message::Hello`] of a sender, on the same
