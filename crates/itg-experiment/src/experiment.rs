@@ -182,79 +182,252 @@ pub struct SweepEntry {
 /// 512 bytes each millisecond.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(deny_unknown_fields, expecting = "a table: [[flow]]")]
 pub struct FlowEntry {
     /// Name of the flow, for reports. Default: the profile, or the protocol.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub name: Option<String>,
     /// The node that sends.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub from: Option<String>,
     /// The node that receives.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub to: Option<String>,
     /// Number of equal flows that this entry stands for; each has its own random streams.
     #[cfg_attr(test, schemars(range(min = 1, max = 100_000)))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            short = 'P',
+            id = "flows",
+            long,
+            value_name = "N",
+            help = "Number of equal flows, each with its own random streams [default: 1]"
+        )
+    )]
     pub count: Option<u32>,
     /// Transport protocol. Default: the profile's, or udp.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            help = "Transport protocol: udp, tcp, icmp, sctp or dccp [default: the profile's, or udp]"
+        )
+    )]
     pub proto: Option<ProtoName>,
     /// Application profile: the name of a built-in one (`voip-g711`), with parameters
     /// (`voip-g711:header=crtp,vad=yes`), or a file (`my/profile.toml`).
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "NAME[:k=v,…]",
+            help = "Application profile, as voip-g711, quake3 or voip-g729.2:header=crtp,vad=yes, or a file"
+        )
+    )]
     pub profile: Option<String>,
     /// Inter-departure time: the distribution of the times between packets. Excludes `rate`.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "DIST",
+            conflicts_with = "rate",
+            help = "Distribution of inter-departure times [default: the profile's, or constant(1ms)]"
+        )
+    )]
     pub idt: Option<TimeDistribution>,
     /// Constant inter-departure times such that this rate holds on average: for bits, the mean
     /// packet size divided by the rate. Counts what ITG hands to the socket, not the headers below.
     /// Holds during ON periods. `max`: as fast as possible. Excludes `idt`.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            short = 'b',
+            long,
+            help = "Constant inter-departure times such that this rate holds on average, as 10Mbps or 50kpps; max: as fast as possible"
+        )
+    )]
     pub rate: Option<SendRate>,
     /// The distribution of packet sizes in bytes, the header of ITG included, headers of the
     /// protocols below excluded.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            short = 'l',
+            long,
+            value_name = "DIST",
+            help = "Distribution of packet sizes in bytes, ITG's header included [default: the profile's, or constant(512)]"
+        )
+    )]
     pub size: Option<SizeDistribution>,
     /// Bursts: the distributions of the ON and of the OFF periods.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ON,OFF", value_parser = on_off, help = "Bursts: the distributions of the ON and the OFF periods, as exp(1s),constant(500ms)"))]
     pub on_off: Option<[TimeDistribution; 2]>,
     /// Start of the flow, counted from the start of the run. Default: 0.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "start_after",
+            long = "start-after",
+            value_name = "T",
+            help = "Start after this time"
+        )
+    )]
     pub start: Option<TimeSpan>,
     /// Time over which the starts of these flows are spread evenly, so that their packets do not leave at one instant.
     /// Default: 0, all start together. Needs `count`.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "T",
+            requires = "flows",
+            help = "Spread the starts of these flows evenly over this time, so that their packets do not leave at one instant"
+        )
+    )]
     pub stagger: Option<TimeSpan>,
     /// Length of the flow, from its start. It ends with the run at the latest.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "T",
+            help = "End after this time [default: 10s when no other limit is given]"
+        )
+    )]
     pub duration: Option<TimeSpan>,
     /// Number of packets after which the flow ends.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", help = "End after this many packets")
+    )]
     pub packets: Option<Count>,
     /// Number of bytes after which the flow ends; the packet that would pass it is not sent.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", help = "End before this many bytes are passed")
+    )]
     pub bytes: Option<ByteCount>,
     /// Delay that is measured. Default: owd.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, help = "Delay to measure: owd (one-way) or rtt (round-trip) [default: owd]")
+    )]
     pub meter: Option<MeterKind>,
     /// IPv4 time to live or IPv6 hop limit.
     #[cfg_attr(test, schemars(range(min = 1)))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", help = "IPv4 time to live or IPv6 hop limit, 1 to 255")
+    )]
     pub ttl: Option<u8>,
     /// Differentiated-services code point.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "X",
+            help = "Differentiated-services code point: EF, AF41, CS1, … or 0 to 63"
+        )
+    )]
     pub dscp: Option<Dscp>,
     /// ECN field.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "X", help = "ECN field: not-ect, ect0, ect1, ce or 0 to 3")
+    )]
     pub ecn: Option<Ecn>,
     /// Source address, with a zone for link-local IPv6 (`fe80::1%eth0`).
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "ADDR",
+            help = "Source address, with a zone for link-local IPv6 (fe80::1%eth0)"
+        )
+    )]
     pub source: Option<String>,
     /// Source port.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PORT", help = "Source port"))]
     pub source_port: Option<u16>,
     /// Destination port of the data at the receiver.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "PORT",
+            help = "Data port at the receiver [default: the receiver's, usually 8999]"
+        )
+    )]
     pub dest_port: Option<u16>,
     /// Interface to send from.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME", help = "Interface to send from"))]
     pub interface: Option<String>,
     /// True if TCP gathers small writes (Nagle's algorithm). Default: false.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            num_args = 0,
+            default_missing_value = "true",
+            help = "Let TCP gather small writes (Nagle's algorithm)"
+        )
+    )]
     pub nagle: Option<bool>,
     /// Content of packets behind their header. Default: random, drawn from the seed.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            help = "Content of packets: random, pattern:HEX or file:PATH [default: random, from the seed]"
+        )
+    )]
     pub payload: Option<PayloadKind>,
     /// Treatment of packets that could not leave at their time. Default: keep.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            help = "Packets that could not leave in time: keep (send late, the mean rate holds) or drop (leave out what is more than 1 ms late, and count) [default: keep]"
+        )
+    )]
     pub late: Option<LateRule>,
     /// At most this many packets leave back to back to catch up.
     #[cfg_attr(test, schemars(range(min = 1)))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "N", help = "At most this many packets back to back to catch up")
+    )]
     pub max_burst: Option<u32>,
     /// Burst mode (UDP): so many packets at a time leave when the first of them is due.
     #[cfg_attr(test, schemars(range(min = 2, max = 64)))]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", conflicts_with_all = ["on_off", "max_burst"], help = "Burst mode (UDP): N packets at a time, 2 to 64, leave when the first of them is due, with one pass through the network stack; far more packets a second, and marked as bursts everywhere"))]
     pub burst: Option<u32>,
     /// Congestion control of TCP, by the kernel's name. Default: the system's.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "NAME",
+            help = "Congestion control of TCP, by the kernel's name: cubic, reno, bbr, … [default: the system's]"
+        )
+    )]
     pub congestion: Option<String>,
     /// The kernel sends TCP no faster than this rate of bits, as `10Mbps`.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "RATE",
+            help = "Let the kernel send TCP no faster than this, as 10Mbps"
+        )
+    )]
     pub pacing_rate: Option<FlowRate>,
     /// Positions of its keys in the file.
     #[serde(skip)]
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub places: Positions,
 }
 
@@ -266,5 +439,40 @@ impl Experiment {
     /// values without a unit or with a wrong one. Each problem names line and column.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ExperimentError> {
         read::experiment(text, origin)
+    }
+}
+
+/// Two distributions with a comma between them, as a command line has them.
+#[cfg(feature = "clap")]
+fn on_off(text: &str) -> Result<[TimeDistribution; 2], String> {
+    let mut depth = 0usize;
+    let comma = text.char_indices().find(|&(_, c)| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    let (at, _) = comma.ok_or_else(|| {
+        format!("`{text}` is one distribution, expected two with a comma: exp(1s),constant(500ms)")
+    })?;
+    let distribution =
+        |text: &str| text.trim().parse::<TimeDistribution>().map_err(|error| error.to_string());
+    Ok([distribution(&text[..at])?, distribution(&text[at + 1..])?])
+}
+
+#[cfg(all(test, feature = "clap"))]
+mod tests {
+    #[test]
+    fn two_distributions_are_split_at_the_outer_comma() {
+        for (text, good) in [
+            ("exp(1s),constant(500ms)", true),
+            ("uniform(1s,2s), trunc(exp(1s),0,5s)", true),
+            ("uniform(1s,2s)", false),
+            ("exp(1s),nonsense", false),
+        ] {
+            assert_eq!(super::on_off(text).is_ok(), good, "input {text:?}");
+        }
     }
 }
