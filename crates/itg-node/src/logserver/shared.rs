@@ -1,11 +1,13 @@
 //! State that the connections of a log server share.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use itg_session::logs::{LogAccount, LogBook, ServerInput, SessionId};
+use itg_socket::clock;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::counts::Counts;
@@ -17,6 +19,10 @@ use crate::lock::lock;
 const MOST_QUEUED: u64 = 64 << 20;
 /// Least number of these parts.
 const LEAST_PARTS: u64 = 8;
+/// Longest wait for a file that somebody else has: 2 s. A producer that is refused then tries again.
+const BUSY_NS: u64 = 2_000_000_000;
+/// Interval between two looks at it: 10 ms.
+const BUSY_LOOK_NS: u64 = 10_000_000;
 
 /// Event that others report to a session's task.
 pub(super) enum SessionInput {
@@ -86,15 +92,30 @@ impl Shared {
         }
     }
 
-    /// Opens the files of an experiment, unless they are open.
+    /// Opens the files of an experiment, unless they are open; may wait for those who have them, as its own writer
+    /// that is closing them.
     pub(super) fn open(self: &Arc<Self>, run: &str) -> Result<(), String> {
+        let until_ns = clock::monotonic_ns() + BUSY_NS;
+        loop {
+            match self.open_now(run) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::ResourceBusy
+                        && clock::monotonic_ns() < until_ns =>
+                {
+                    clock::sleep_until(clock::monotonic_ns() + BUSY_LOOK_NS);
+                }
+                opened => return opened.map_err(|error| error.to_string()),
+            }
+        }
+    }
+
+    fn open_now(self: &Arc<Self>, run: &str) -> io::Result<()> {
         let mut book = lock(&self.book);
         let mut experiments = lock(&self.experiments);
         if experiments.contains_key(run) {
             return Ok(());
         }
-        let (experiment, logs) =
-            Experiment::open(&self.options.dir, run, self).map_err(|error| error.to_string())?;
+        let (experiment, logs) = Experiment::open(&self.options.dir, run, self)?;
         if !book.knows(run) {
             book.restore(run, logs);
         }
