@@ -39,6 +39,7 @@ pub(crate) const HELP: Help = Help {
                 "stagger",
                 "burst",
                 "payload",
+                "drain",
                 "profiles",
             ],
         ),

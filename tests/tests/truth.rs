@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use itg_testkit::child::Output;
+use itg_testkit::child::{Output, said};
 use itg_tests::{
     Impairment, Receiver, Relay, Traffic, accounts, free_port, in_parallel, json, packets, program,
     send, sender, temp_dir,
@@ -270,4 +270,19 @@ fn datagrams_of_a_burst_that_are_dropped_are_not_told_as_packets() {
     assert!(accounts(&done.out)[0].line.contains(&words), "{words:?} in {done}");
     let split = &flow["ledger"]["loss"];
     assert_eq!((&split["socket"], &split["network"]), (&Value::Null, &Value::Null), "{flow}");
+}
+
+/// The receiver usually counts a flow after a second without a packet.
+#[test]
+fn packets_that_come_late_behind_the_end_are_waited_for_where_that_is_asked_for() {
+    let clean = Impairment { seed: 7, ..Impairment::default() };
+    let flow = ["--packets", "20", "--idt", "constant(10ms)"];
+    for (drain, lost) in [(&[][..], 20), (&["--drain", "8s"], 0)] {
+        let args = [&flow[..], drain].concat();
+        let (_, [both, _], _) = relayed(clean, Duration::from_secs(3), &args);
+        assert_eq!(at_receiver(&both)["lost"], lost, "{drain:?}");
+    }
+    let (code, _, err) =
+        said(Command::new(program("itg-send")).args(["127.0.0.1", "--drain", "16s"]));
+    assert!(code == Some(2) && err.contains("15s at most"), "{err}");
 }

@@ -12,7 +12,7 @@ use crate::header;
 use crate::rate::{self, RateChange};
 use crate::schedule::Schedule;
 use crate::seed::RunSeed;
-use crate::units::MAX_TIME_NS;
+use crate::units::{MAX_TIME_NS, format_duration_ns};
 
 /// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -218,6 +218,48 @@ pub struct SocketOptions {
     pub pacing_rate: Option<u64>,
 }
 
+/// Settings of a flow that change none of its packets: they are no part of its plan, nor of the plan's hash.
+///
+/// They travel and are logged under the names of their fields; what is `None` is absent everywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Handling {
+    /// Longest time for which the receiver waits for packets behind the flow's end, in nanoseconds; at most
+    /// [`MAX_DRAIN_NS`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_ns: Option<u64>,
+}
+
+/// Longest time for which a receiver may be asked to wait for the last packets of a flow: 15 s, which both sides of a
+/// session have patience for.
+pub const MAX_DRAIN_NS: u64 = 15_000_000_000;
+
+impl Handling {
+    /// Returns true if nothing was asked for.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What was asked for, as experiment files and words at the start have it: names and values.
+    pub fn settings(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let drain = self.drain_ns.map(format_duration_ns);
+        [("drain", drain)].into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    /// Refuses what neither side has patience for.
+    fn check(&self) -> Result<(), String> {
+        match self.drain_ns {
+            Some(ns) if ns > MAX_DRAIN_NS => {
+                let (asked, most) = (format_duration_ns(ns), format_duration_ns(MAX_DRAIN_NS));
+                Err(format!("a wait of {asked} for late packets: expected {most} at most"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Most packets of a burst: what the kernel takes with one pass through its network stack.
 pub const MAX_BURST: u32 = 64;
 /// Most ON periods within a mean inter-departure time.
@@ -275,6 +317,9 @@ pub struct FlowSpec {
     pub changes: Vec<RateChange>,
     /// Socket options.
     pub socket: SocketOptions,
+    /// Settings that change none of its packets.
+    #[serde(default, skip_serializing_if = "Handling::is_default")]
+    pub handling: Handling,
 }
 
 impl FlowSpec {
@@ -297,6 +342,7 @@ impl FlowSpec {
             burst: None,
             changes: Vec::new(),
             socket: SocketOptions::default(),
+            handling: Handling::default(),
         }
     }
 
@@ -413,6 +459,15 @@ impl FlowSpec {
     }
 }
 
+impl FlowSpec {
+    /// Sets the longest time for which the receiver waits for packets behind the flow's end, in nanoseconds.
+    #[must_use]
+    pub fn drain_ns(mut self, ns: impl Into<Option<u64>>) -> Self {
+        self.handling.drain_ns = ns.into();
+        self
+    }
+}
+
 /// Refuses settings that contradict burst mode.
 fn check_burst(spec: &FlowSpec) -> Result<(), String> {
     let burst = spec.burst.unwrap_or(0);
@@ -494,6 +549,7 @@ impl Flow {
         if spec.socket.ttl == Some(0) {
             return Err(setting("a time to live of 0 never leaves the host: use 1 to 255"));
         }
+        spec.handling.check().map_err(|reason| setting(&reason))?;
         if spec.burst.is_some() {
             check_burst(&spec).map_err(|reason| setting(&reason))?;
         }

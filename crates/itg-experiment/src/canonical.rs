@@ -60,7 +60,7 @@ struct CanonicalSocket<'a> {
 
 impl<'a> From<&'a FlowSpec> for CanonicalFlow<'a> {
     fn from(spec: &'a FlowSpec) -> Self {
-        let time = |distribution: &Distribution| distribution.display(Unit::Time).to_string();
+        let time = |distribution: &Distribution| distribution.display(Unit::Time);
         let Stop { duration_ns, packets, bytes } = spec.stop;
         let SocketOptions { source, interface, congestion, .. } = &spec.socket;
         let SocketOptions { source_port, dest_port, ttl, tos, nagle, pacing_rate, .. } =
@@ -70,7 +70,7 @@ impl<'a> From<&'a FlowSpec> for CanonicalFlow<'a> {
             proto: spec.proto,
             profile: spec.profile.as_deref(),
             idt: time(&spec.idt),
-            size: spec.size.display(Unit::Size).to_string(),
+            size: spec.size.display(Unit::Size),
             on_off: spec
                 .on_off
                 .as_ref()

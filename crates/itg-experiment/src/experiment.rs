@@ -425,6 +425,17 @@ pub struct FlowEntry {
         )
     )]
     pub pacing_rate: Option<FlowRate>,
+    /// The receiver waits this long for packets behind the flow's end, unless all have come: up to 15s. No part of the
+    /// plan. Default: 1s without a packet for UDP, 5s for TCP.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "T",
+            help = "Have the receiver wait this long for late packets behind the end, up to 15s [default: 1s without a packet, TCP 5s]"
+        )
+    )]
+    pub drain: Option<TimeSpan>,
     /// Positions of its keys in the file.
     #[serde(skip)]
     #[cfg_attr(feature = "clap", arg(skip))]

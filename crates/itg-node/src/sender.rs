@@ -205,6 +205,7 @@ fn receivers(flows: &[SendFlow]) -> (Vec<SocketAddr>, Vec<usize>) {
 
 /// Settings of the session with a receiver of these flows.
 fn config(job: &SendJob, flows: Vec<FlowSpec>) -> SenderConfig {
+    let drain_ns = flows.iter().filter_map(|spec| spec.handling.drain_ns).max().unwrap_or(0);
     SenderConfig {
         run: job.run.clone(),
         seed: job.seed,
@@ -216,7 +217,7 @@ fn config(job: &SendJob, flows: Vec<FlowSpec>) -> SenderConfig {
         prove: job.packet_secret.is_some().then(packet_keys::nonce),
         burst: CLOCK_BURST,
         asked: false,
-        timeouts: Timeouts { ping_ns: PING_EVERY_NS, ..Timeouts::default() },
+        timeouts: Timeouts { ping_ns: PING_EVERY_NS, ..Timeouts::draining(drain_ns) },
     }
 }
 
@@ -546,6 +547,7 @@ impl Run {
             flow: opened.flow,
             proto: spec.proto,
             meter: Meter::Rtt,
+            drain_ns: spec.handling.drain_ns,
             origin: Origin::peer(data.remote),
             live: Arc::clone(&flow.live),
             log: self.log.is_some().then_some(0),

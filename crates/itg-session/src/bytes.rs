@@ -25,12 +25,19 @@ pub(crate) fn write<const LIMIT: usize>(value: &impl Serialize) -> Result<Vec<u8
 
 /// The value that these bytes are, or what is wrong with them in plain words.
 pub(crate) fn read<const LIMIT: usize, T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    match read_some::<LIMIT, T>(bytes)? {
+        (value, []) => Ok(value),
+        (_, rest) => Err(format!("{} bytes follow its end", rest.len())),
+    }
+}
+
+/// The value at the start of these bytes and what follows, or what is wrong with them in plain words.
+pub(crate) fn read_some<const LIMIT: usize, T: DeserializeOwned>(
+    bytes: &[u8],
+) -> Result<(T, &[u8]), String> {
     let (value, used) = bincode::serde::decode_from_slice(bytes, layout::<LIMIT>())
         .map_err(|error| in_words(&error))?;
-    if used < bytes.len() {
-        return Err(format!("{} bytes follow its end", bytes.len() - used));
-    }
-    Ok(value)
+    Ok((value, &bytes[used..]))
 }
 
 /// Fault in the preamble of a greeting.

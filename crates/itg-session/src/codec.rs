@@ -2,6 +2,7 @@
 
 use crate::bytes::{self, BadPreamble};
 use crate::message::{MAGIC, MAX_MESSAGE, Message, VERSION};
+use crate::more;
 
 /// Kinds that are greetings: [`Message::Hello`] and [`Message::Welcome`].
 const GREETINGS: [u32; 2] = [0, 1];
@@ -60,8 +61,12 @@ pub enum CodecError {
 /// # Errors
 /// [`CodecError::DoesNotFit`] if it is longer than [`MAX_MESSAGE`].
 pub fn encode(message: &Message) -> Result<Vec<u8>, CodecError> {
-    bytes::write::<MAX_MESSAGE>(message)
-        .map_err(|bytes| CodecError::DoesNotFit { name: message.name(), bytes })
+    let too_long = |bytes| CodecError::DoesNotFit { name: message.name(), bytes };
+    let mut all = bytes::write::<MAX_MESSAGE>(message).map_err(too_long)?;
+    if let Some(text) = more::of(message) {
+        all.extend(bytes::write::<MAX_MESSAGE>(&text).map_err(too_long)?);
+    }
+    if all.len() > MAX_MESSAGE { Err(too_long(all.len())) } else { Ok(all) }
 }
 
 /// The message that these bytes are, without the length in front.
@@ -76,6 +81,16 @@ pub fn decode(bytes: &[u8]) -> Result<Message, CodecError> {
         BadPreamble::Magic(got) => CodecError::Magic { got },
         BadPreamble::Version(peer) => CodecError::Version { peer },
     })?;
-    bytes::read::<MAX_MESSAGE, _>(bytes)
-        .map_err(|reason| CodecError::Malformed { bytes: bytes.len(), reason })
+    read(bytes).map_err(|reason| CodecError::Malformed { bytes: bytes.len(), reason })
+}
+
+/// A message and what stands behind it.
+fn read(bytes: &[u8]) -> Result<Message, String> {
+    let (mut message, rest) = bytes::read_some::<MAX_MESSAGE, Message>(bytes)?;
+    if !rest.is_empty() {
+        let text: String = bytes::read::<MAX_MESSAGE, _>(rest)
+            .map_err(|why| format!("{} bytes follow its end: {why}", rest.len()))?;
+        more::put(&mut message, &text).map_err(|why| format!("what follows its end: {why}"))?;
+    }
+    Ok(message)
 }

@@ -86,7 +86,7 @@ fn distribution(text: &str, unit: Unit) -> Result<Distribution, String> {
 
 impl From<&FlowSpec> for WireFlow {
     fn from(spec: &FlowSpec) -> Self {
-        let time = |distribution: &Distribution| distribution.display(Unit::Time).to_string();
+        let time = |distribution: &Distribution| distribution.display(Unit::Time);
         let Stop { duration_ns, packets, bytes } = spec.stop;
         let socket = spec.socket.clone();
         Self {
@@ -94,7 +94,7 @@ impl From<&FlowSpec> for WireFlow {
             proto: proto_number(spec.proto),
             profile: spec.profile.clone(),
             idt: time(&spec.idt),
-            size: spec.size.display(Unit::Size).to_string(),
+            size: spec.size.display(Unit::Size),
             on_off: spec.on_off.as_ref().map(|OnOff { on, off }| [time(on), time(off)]),
             start_ns: spec.start_ns,
             duration_ns,

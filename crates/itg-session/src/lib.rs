@@ -58,6 +58,7 @@ mod flow_wire;
 pub mod logs;
 mod measure;
 mod message;
+mod more;
 mod offer;
 mod receiver;
 mod sender;

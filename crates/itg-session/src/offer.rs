@@ -9,10 +9,18 @@ pub(crate) const MEASURES: &str = "measures";
 /// The receiver takes [`Message::Turn`](crate::Message::Turn).
 pub(crate) const TURNS: &str = "turns";
 
+/// The peer takes what stands behind a message ([`more`](crate::more)).
+pub(crate) const MORE: &str = "more";
+
 /// The program of a greeting, with what it takes.
 pub(crate) fn with(program: &str, offer: &str) -> String {
     let mark = if program.contains('+') { '.' } else { '+' };
     format!("{program}{mark}{offer}")
+}
+
+/// The same with several.
+pub(crate) fn with_all(program: &str, offers: &[&str]) -> String {
+    offers.iter().fold(program.to_owned(), |program, offer| with(&program, offer))
 }
 
 /// Returns true if a greeting with this program offers it.

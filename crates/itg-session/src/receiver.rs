@@ -363,8 +363,8 @@ impl ReceiverSession {
             magic: MAGIC,
             version: VERSION,
             program: match self.config.turns {
-                true => offer::with(&self.config.program, offer::TURNS),
-                false => self.config.program.clone(),
+                true => offer::with_all(&self.config.program, &[offer::TURNS, offer::MORE]),
+                false => offer::with_all(&self.config.program, &[offer::MORE]),
             },
             host: self.config.host.clone(),
             boot_id: self.config.boot_id.clone(),

@@ -131,7 +131,13 @@ impl SenderSession {
 
             // Set-up
             (S::Connecting, I::Connected) => self.greet(now_ns, out),
-            (S::Greeting, I::Message(M::Welcome { magic, version, control_timeout_ns, .. })) => {
+            (
+                S::Greeting,
+                I::Message(M::Welcome { magic, version, control_timeout_ns, program, .. }),
+            ) => {
+                if let Some(why) = self.not_understood(&program) {
+                    return self.fail(ErrorKind::Refused, why, out);
+                }
                 self.on_welcome(now_ns, magic, version, control_timeout_ns, out);
             }
             (S::Proving, I::Message(M::Proved { .. })) => self.ask_next(now_ns, out),
@@ -237,13 +243,24 @@ impl SenderSession {
             version: VERSION,
             run: self.config.run.clone(),
             seed: self.config.seed,
-            program: offer::with(&self.config.program, offer::MEASURES),
+            program: offer::with_all(&self.config.program, &[offer::MEASURES, offer::MORE]),
             host: self.config.host.clone(),
             boot_id: self.config.boot_id.clone(),
             flows: u32::try_from(self.config.flows.len()).unwrap_or(u32::MAX),
             recv_log: self.config.recv_log.clone(),
         }));
         self.enter(State::Greeting, now_ns, self.config.timeouts.welcome_ns);
+    }
+
+    /// The reason why a receiver that has greeted so does not understand the flows, if it does not.
+    fn not_understood(&self, program: &str) -> Option<String> {
+        let asks = self.config.flows.iter().any(|spec| !spec.handling.is_default());
+        (asks && !offer::has(program, offer::MORE)).then(|| {
+            format!(
+                "the receiver ({}) is of an older release, which waits for late packets as it likes: leave out drain",
+                visible(program)
+            )
+        })
     }
 
     fn on_welcome(

@@ -43,6 +43,16 @@ pub struct Timeouts {
     pub close_ns: u64,
 }
 
+impl Timeouts {
+    /// The default, with patience for receivers that wait this long for late packets, in nanoseconds; at most
+    /// [`MAX_DRAIN_NS`](itg_core::flow::MAX_DRAIN_NS).
+    #[must_use]
+    pub fn draining(drain_ns: u64) -> Self {
+        let usual = Self::default();
+        Self { counts_ns: usual.counts_ns.saturating_add(drain_ns), ..usual }
+    }
+}
+
 impl Default for Timeouts {
     fn default() -> Self {
         Self {

@@ -178,6 +178,14 @@ impl TurnSession {
             );
             return Err((ErrorKind::Refused, text));
         }
+        let asks = self.config.flows.iter().any(|spec| !spec.handling.is_default());
+        if asks && !offer::has(program, offer::MORE) {
+            let text = format!(
+                "the receiver ({}) is of an older release: leave out drain",
+                visible(program)
+            );
+            return Err((ErrorKind::Refused, text));
+        }
         Ok(std::mem::take(&mut self.config.flows))
     }
 

@@ -3,6 +3,7 @@
 
 use crate::codecs::{self, bytes};
 use crate::messages::{any_message, examples};
+use itg_core::flow::FlowSpec;
 use itg_session::{CodecError, MAX_MESSAGE, Message, decode, encode};
 use proptest::prelude::*;
 
@@ -24,7 +25,10 @@ fn bytes_that_are_no_message_are_refused_in_words() {
     for (given, want) in [
         ("", "a message of 0 bytes cannot be understood: it ends too early"),
         ("0b", "a message of 1 bytes cannot be understood: it ends too early"),
-        ("0b000000 00", "a message of 5 bytes cannot be understood: 1 bytes follow its end"),
+        (
+            "0b000000 00",
+            "a message of 5 bytes cannot be understood: 1 bytes follow its end: it ends too early",
+        ),
         (
             // the text of Refuse is said to be longer than any message
             "02000000 ffffffffffffffff 'no'",
@@ -100,3 +104,36 @@ fn laws_cannot_exhaust_the_stack_or_the_memory() {
 }
 
 codecs::rules!(17, b"ITGS\x01\0", any_message);
+
+/// What version 1 does not have stands behind a message: a field that was added to a description is understood by those
+/// who know it, and left out by those who do not.
+#[test]
+fn what_is_new_stands_behind_a_message_and_is_ignored_where_it_is_not_known() {
+    let plain = Message::Open { flows: vec![FlowSpec::new(7), FlowSpec::new(8)] };
+    let asked =
+        Message::Open { flows: vec![FlowSpec::new(7), FlowSpec::new(8).drain_ns(5_000_000_000)] };
+    let before = encode(&plain).expect("fits");
+    let bytes = encode(&asked).expect("fits");
+    // The bytes of version 1, then a text with its length.
+    let text = r#"{"handling":{"1":{"drain_ns":5000000000}}}"#;
+    let behind = |text: &str| {
+        let len = u64::try_from(text.len()).expect("short").to_le_bytes();
+        [&before[..], &len, text.as_bytes()].concat()
+    };
+    assert_eq!(bytes, behind(text));
+    assert_eq!(decode(&bytes), Ok(asked.clone()));
+    for (text, want) in [
+        ("{}", Some(&plain)),
+        (r#"{"handling":{"1":{"drain_ns":5000000000,"later":1}},"news":[1]}"#, Some(&asked)),
+        (r#"{"handling":{"2":{"drain_ns":5000000000}}}"#, Some(&plain)),
+        (r#"{"handling":{"1":{"drain_ns":"soon"}}}"#, None),
+        ("[", None),
+        ("", None),
+    ] {
+        assert_eq!(decode(&behind(text)).ok().as_ref(), want, "{text}");
+    }
+    // A message of another kind has nothing to put it into.
+    let bye =
+        [encode(&Message::Bye).expect("fits"), behind("{}")[before.len()..].to_vec()].concat();
+    assert_eq!(decode(&bye), Ok(Message::Bye));
+}

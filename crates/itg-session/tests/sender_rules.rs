@@ -5,7 +5,7 @@ use crate::samples::{RUN, SECOND, counts, measure, no, open, reply, totals, welc
 use itg_core::flow::{FlowSpec, Payload};
 use itg_session::{
     ClockReading, CodecError, ErrorKind, MAGIC, MAX_MESSAGE, Message, OPEN_BATCH, OpenReply,
-    OpenedFlow, Phase, SenderConfig, SenderInput, SenderOutput, SenderSession, Timeouts,
+    OpenedFlow, Phase, SenderConfig, SenderInput, SenderOutput, SenderSession, Timeouts, VERSION,
 };
 
 fn sender(flows: Vec<FlowSpec>) -> SenderSession {
@@ -360,7 +360,9 @@ fn a_sender_offers_to_take_measures_and_takes_sound_ones() {
     let (mut session, mut said) = (sender(vec![FlowSpec::new(1)]), Vec::new());
     session.handle(0, SenderInput::Connected, &mut said);
     let offers = |output: &SenderOutput| match output {
-        SenderOutput::Send(Message::Hello { program, .. }) => program == "itg-send 0.1.0+measures",
+        SenderOutput::Send(Message::Hello { program, .. }) => {
+            program == "itg-send 0.1.0+measures.more"
+        }
         _ => false,
     };
     assert!(offers(&said[0]), "{said:?}");
@@ -399,4 +401,32 @@ fn a_sender_offers_to_take_measures_and_takes_sound_ones() {
     said.clear();
     session.handle(0, measured(measure(1)), &mut said);
     assert_eq!(said, []);
+}
+
+/// A setting that version 1 has not: older receivers refuse what stands behind a message.
+#[test]
+fn a_setting_that_an_older_receiver_does_not_know_is_not_sent_to_it() {
+    let spec = FlowSpec::new(1).drain_ns(5_000_000_000);
+    for (program, understood) in [("itg-recv 0.1.0", false), ("itg-recv 0.1.0+more", true)] {
+        let (mut session, mut said) = (sender(vec![spec.clone()]), Vec::new());
+        session.handle(0, SenderInput::Connected, &mut said);
+        said.clear();
+        let welcome = Message::Welcome {
+            magic: MAGIC,
+            version: VERSION,
+            program: program.to_owned(),
+            host: "b".to_owned(),
+            boot_id: "b1".to_owned(),
+            control_timeout_ns: 5_000_000_000,
+        };
+        session.handle(0, SenderInput::Message(welcome), &mut said);
+        let opens =
+            |output: &SenderOutput| matches!(output, SenderOutput::Send(Message::Open { .. }));
+        let refused = |output: &SenderOutput| match output {
+            SenderOutput::Failed(error) => error.text.contains("older release"),
+            _ => false,
+        };
+        assert_eq!(said.iter().any(opens), understood, "{said:?}");
+        assert_eq!(said.iter().any(refused), !understood, "{said:?}");
+    }
 }

@@ -159,7 +159,7 @@ fn a_receiver_offers_to_send_and_leaves_the_connection_to_a_sender() {
         |ids: std::ops::Range<u32>| I::Message(M::Turn { flows: ids.map(FlowSpec::new).collect() });
     let greeted = asked(vec![I::Message(hello(2))]);
     let offers = greeted.iter().any(|output| {
-        matches!(output, O::Send(M::Welcome { program, .. }) if program == "itg-recv 0.1.0+turns")
+        matches!(output, O::Send(M::Welcome { program, .. }) if program == "itg-recv 0.1.0+turns.more")
     });
     assert!(offers, "{greeted:?}");
     let said = asked(vec![I::Message(hello(2)), turn(1..3)]);
@@ -198,7 +198,7 @@ fn a_receiver_that_sends_nothing_offers_nothing() {
     use {Message as M, ReceiverInput as I, ReceiverOutput as O};
     let greeted = asked_where(false, vec![I::Message(hello(2))]);
     let plain = greeted.iter().any(|output| {
-        matches!(output, O::Send(M::Welcome { program, .. }) if program == "itg-recv 0.1.0")
+        matches!(output, O::Send(M::Welcome { program, .. }) if program == "itg-recv 0.1.0+more")
     });
     assert!(plain, "{greeted:?}");
     let turn = I::Message(M::Turn { flows: vec![FlowSpec::new(1)] });

@@ -35,7 +35,12 @@ impl Drain {
     ///
     /// TCP and SCTP lose nothing, and the end of a connection follows its last packet: what is sent again, perhaps
     /// more than once, has 5 s of silence, 8 s, and 15 s when it comes back.
+    ///
+    /// A wait that the flow asks for goes before all of them.
     pub(super) const fn usual(flow: &RxFlow, known: bool) -> Self {
+        if let Some(ns) = flow.drain_ns {
+            return Self { quiet_ns: ns, limit_ns: ns };
+        }
         let sent_again = matches!(flow.proto, Proto::Tcp | Proto::Sctp);
         let (quiet_ms, limit_ms) = match (sent_again, flow.replies.is_some()) {
             (false, false) => (if known { 1000 } else { 300 }, 5000),
@@ -83,6 +88,8 @@ pub struct RxFlow {
     pub proto: Proto,
     /// One-way or round trip.
     pub meter: Meter,
+    /// Wait for late packets behind the flow's end that was asked for, in nanoseconds.
+    pub drain_ns: Option<u64>,
     /// Addresses its packets may come from, besides those of [`Command::Allow`]; packets from others
     /// are not sent back.
     pub origin: Origin,

@@ -432,6 +432,7 @@ impl Shared {
             flow: flow.offer.flow,
             proto,
             meter: Meter::Rtt,
+            drain_ns: None,
             origin: Origin::peer(data.remote),
             live: Arc::clone(live),
             log: Some(LOG),

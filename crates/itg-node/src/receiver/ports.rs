@@ -211,6 +211,7 @@ impl Shared {
             flow: sought.spec.id,
             proto: sought.spec.proto,
             meter: sought.spec.meter,
+            drain_ns: sought.spec.handling.drain_ns,
             origin: sought.origin,
             live: Arc::clone(&live),
             log: sought.log,

@@ -319,6 +319,9 @@ fn write_flow(
     if let Some(rate) = socket.pacing_rate {
         writeln!(out, "pacing_rate = \"{rate}bps\"")?;
     }
+    for (key, value) in spec.handling.settings() {
+        writeln!(out, "{key} = {}", toml_text(&value))?;
+    }
     Ok(())
 }
 

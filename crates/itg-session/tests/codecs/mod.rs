@@ -68,7 +68,9 @@ macro_rules! rules {
             fn each_shorter_message_is_refused(message in $any()) {
                 let bytes = encode(&message).expect("fits");
                 for len in 0..bytes.len() {
-                    prop_assert!(decode(&bytes[..len]).is_err(), "{} of {} bytes", len, bytes.len());
+                    // But one that is whole without what stands behind it.
+                    let whole = |shorter| encode(&shorter).is_ok_and(|again| again == bytes[..len]);
+                    prop_assert!(!decode(&bytes[..len]).is_ok_and(|shorter| !whole(shorter)), "{} of {} bytes", len, bytes.len());
                 }
             }
         }

@@ -311,6 +311,7 @@ pub fn any_flow(ids: u32) -> impl Strategy<Value = FlowSpec> {
         (any_distribution(Unit::Time), any_distribution(Unit::Size), prop::option::of(periods)),
         any::<(u64, Option<u64>, Option<u64>, Option<u64>)>(),
         (any_payload(), any::<(bool, bool, Option<u32>, Option<u32>)>(), any_socket()),
+        any::<Option<u64>>(),
     )
         .prop_map(
             |(
@@ -318,6 +319,7 @@ pub fn any_flow(ids: u32) -> impl Strategy<Value = FlowSpec> {
                 (idt, size, on_off),
                 (start_ns, duration_ns, packets, bytes),
                 (payload, (rtt, drop, max_burst, burst), socket),
+                drain_ns,
             )| {
                 FlowSpec::new(id)
                     .proto(proto)
@@ -333,6 +335,7 @@ pub fn any_flow(ids: u32) -> impl Strategy<Value = FlowSpec> {
                     .max_burst(max_burst)
                     .burst(burst)
                     .socket(socket)
+                    .drain_ns(drain_ns)
             },
         )
 }

@@ -1,0 +1,49 @@
+//! Contents of messages that version 1 of the protocol does not have: a JSON object behind the bytes of the message.
+//!
+//! It is sent to peers alone that offer to take it ([`offer::MORE`](crate::offer::MORE)): older ones take bytes behind a
+//! message for damage. A reader ignores names that it does not know, so that each release may add some; what a
+//! peer *must* know is not put here without an offer of its own. A message without anything more is what it was.
+
+use std::collections::BTreeMap;
+
+use itg_core::flow::{FlowSpec, Handling};
+use serde::{Deserialize, Serialize};
+
+use crate::message::Message;
+
+/// The object.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct More {
+    /// Of flows that are to be opened, by their places in the message, from 0.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    handling: BTreeMap<usize, Handling>,
+}
+
+/// The flows that a message describes.
+fn flows(message: &mut Message) -> &mut [FlowSpec] {
+    match message {
+        Message::Open { flows } | Message::Turn { flows } => flows,
+        _ => &mut [],
+    }
+}
+
+/// The text behind a message, if there is more to it than version 1 has.
+pub(crate) fn of(message: &Message) -> Option<String> {
+    let (Message::Open { flows } | Message::Turn { flows }) = message else { return None };
+    let all = flows.iter().map(|spec| spec.handling.clone()).enumerate();
+    let more = More { handling: all.filter(|(_, handling)| !handling.is_default()).collect() };
+    (!more.handling.is_empty()).then(|| serde_json::to_string(&more).expect("numbers and texts"))
+}
+
+/// Puts into a message what its text says.
+///
+/// # Errors
+/// A text that is no such object.
+pub(crate) fn put(message: &mut Message, text: &str) -> Result<(), String> {
+    let mut more: More = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    for (place, spec) in flows(message).iter_mut().enumerate() {
+        spec.handling = more.handling.remove(&place).unwrap_or_default();
+    }
+    Ok(())
+}
