@@ -29,6 +29,9 @@ fn an_experiment_is_simulated_twice_to_the_same_bytes() {
         assert!(err.contains("x real time"), "{err}");
         let json = fs::read_to_string(out.join("report.json")).expect("a report");
         assert!(json.contains("\"simulated\""));
+        // Flows that were complete end as they do on real networks, which is not worth a line.
+        assert!(json.contains("\"end\": \"end of the schedule\""), "{json}");
+        assert!(!text.contains("end: "), "{text}");
         let read = |name| fs::read(out.join(name)).expect("a log");
         (read("sender.itg"), read("receiver.itg"))
     });

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use itg_clocks::{ClockModel, Probe, estimate};
-use itg_core::flow::{Flow, Meter, Proto, SCHEDULE_DONE};
+use itg_core::end::SCHEDULE_DONE;
+use itg_core::flow::{Flow, Meter, Proto};
 use itg_core::text::{grouped, visible};
 use itg_experiment::{Plan, PlannedFlow};
 use itg_node::{FlowOutcome, PeerClock, SendOutcome, ServedFlow, ServedSession};

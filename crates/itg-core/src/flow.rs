@@ -30,9 +30,6 @@ pub enum Proto {
     Dccp,
 }
 
-/// Reason for the end of a flow whose packets have all had their turn, as logs and the wire write it.
-pub const SCHEDULE_DONE: &str = "end of the schedule";
-
 impl Proto {
     /// All protocols, in the order in which help texts name them.
     pub const ALL: [Self; 5] = [Self::Udp, Self::Tcp, Self::Icmp, Self::Sctp, Self::Dccp];

@@ -6,6 +6,7 @@
 
 pub mod confidence;
 pub mod distribution;
+pub mod end;
 pub mod flow;
 pub mod header;
 pub mod pacing;

@@ -132,7 +132,7 @@ pub(crate) fn number(n: u64, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::end::EndCause;
+    use itg_core::end::EndCause;
 
     fn totals(packets: u64, bytes: u64) -> FlowTotals {
         FlowTotals {

@@ -52,7 +52,6 @@ mod arrivals;
 mod bytes;
 mod codec;
 mod difference;
-mod end;
 mod error;
 mod flow_wire;
 pub mod logs;
@@ -69,8 +68,8 @@ mod turn;
 pub use arrivals::Arrivals;
 pub use codec::{CodecError, decode, encode};
 pub use difference::{Difference, explain, explain_replies};
-pub use end::{EndCause, EndReason};
 pub use error::{ErrorKind, Phase, SessionError};
+pub use itg_core::end::{EndCause, EndReason};
 pub use measure::{BUCKETS, Bucket, DelayMeasure, FlowMeasure, Measuring, quantiles};
 pub use message::{
     ClockReading, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, MAX_MESSAGE, Message,

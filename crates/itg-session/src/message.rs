@@ -12,9 +12,9 @@
 use itg_core::flow::FlowSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::end::EndReason;
 use crate::flow_wire;
 use crate::measure::FlowMeasure;
+use itg_core::end::EndReason;
 
 /// Version of the signalling protocol; both sides must have the same.
 pub const VERSION: u16 = 1;

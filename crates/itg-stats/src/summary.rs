@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use itg_core::flow::SCHEDULE_DONE;
+use itg_core::end::SCHEDULE_DONE;
 use itg_core::text::{align, grouped, visible};
 use itg_core::units::format_duration_ns;
 

@@ -5,6 +5,7 @@
 //! through one simulated network; each arrival becomes a record. Computation takes no time unless a
 //! lateness is asked for, clocks are exact unless an error is. Virtual time begins at 2000-01-01 UTC.
 
+mod ending;
 mod log;
 mod tcp;
 mod uplink;
@@ -13,13 +14,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use chacha20::ChaCha8Rng;
+use itg_core::end::EndCause;
 use itg_core::flow::{Flow, Meter, Proto};
 use itg_core::pacing::Pacer;
 use itg_core::seed::RunSeed;
 use itg_core::streams::{below, exponential_ns};
 use itg_core::units::format_duration_ns;
 use itg_process::{ConfigError, Params, SECOND, Slot, To};
-use itg_record::{FlowEnd, FlowInfo, Note, ReceivedPacket, Record, SentPacket, Side};
+use itg_record::{FlowInfo, Note, ReceivedPacket, Record, SentPacket, Side};
 
 use crate::agenda::{Agenda, Class};
 use crate::clock::Clock;
@@ -238,7 +240,7 @@ struct Sending<'a> {
     blocked: Option<itg_core::schedule::Departure>,
     /// Virtual time until which packets that were due had to wait for that room, and how many had to.
     waited: (u64, u64),
-    ended: bool,
+    ended: Option<EndCause>,
     sent: (u64, u64),
     received: (u64, u64),
 }
@@ -258,7 +260,7 @@ impl<'a> Sending<'a> {
             tcp: (wish.proto == Proto::Tcp).then(|| Box::new((connection(), connection()))),
             blocked: None,
             waited: (0, 0),
-            ended: false,
+            ended: None,
             sent: (0, 0),
             received: (0, 0),
         }
@@ -421,8 +423,8 @@ impl Run<'_> {
         let now = self.now;
         loop {
             let flow = &mut self.flows[at];
-            if flow.ended || now >= flow.end {
-                return self.end(at, "duration reached");
+            if flow.ended.is_some() || now >= flow.end {
+                return self.end(at);
             }
             if flow.blocked.is_some() {
                 flow.waited.0 = now;
@@ -461,7 +463,7 @@ impl Run<'_> {
         }
         let flow = &self.flows[at];
         match flow.pacer.next_ns() {
-            None => self.end(at, "all packets sent"),
+            None => self.end(at),
             Some(next) => {
                 let mut next = flow.start.saturating_add(next).max(now);
                 if self.network.lateness > 0 {
@@ -472,29 +474,6 @@ impl Run<'_> {
                 Ok(())
             }
         }
-    }
-
-    fn end(&mut self, at: usize, why: &str) -> io::Result<()> {
-        let flow = &mut self.flows[at];
-        if std::mem::replace(&mut flow.ended, true) {
-            return Ok(());
-        }
-        self.open -= 1;
-        // Packets that were due and did not get their turn are left out, as in real runs.
-        let mut skipped = flow.pacer.skipped() + u64::from(flow.blocked.take().is_some());
-        if flow.pacer.next_ns().is_some() {
-            let next = usize::try_from(flow.pacer.next_seq()).unwrap_or(usize::MAX);
-            let left = flow.spec.flow.schedule().skip(next).take(MOST_COUNTED);
-            skipped += left.count() as u64;
-        }
-        let note = Note::FlowEnd(FlowEnd {
-            sent_packets: Some(flow.sent.0),
-            sent_bytes: Some(flow.sent.1),
-            skipped_packets: Some(skipped),
-            waited_packets: Some(flow.waited.1),
-            ..FlowEnd::new(flow.index, why)
-        });
-        self.sender.note(&note)
     }
 
     /// The TCP connection of a flow, forth or back, or of the connection to the log server.
@@ -663,7 +642,7 @@ impl Run<'_> {
         self.arm(flow, back);
         self.pump(flow, back);
         match self.flows.get(flow) {
-            Some(sending) if !back && !sending.ended && sending.blocked.is_some() => {
+            Some(sending) if !back && sending.ended.is_none() && sending.blocked.is_some() => {
                 self.depart(flow)
             }
             _ => Ok(()),
@@ -759,37 +738,5 @@ impl Run<'_> {
         }))?;
         self.logged(host, Side::Sender);
         Ok(())
-    }
-
-    fn finish(mut self) -> io::Result<Summary> {
-        let mut packets = (0, 0);
-        let mut retransmissions = 0;
-        for at in 0..self.flows.len() {
-            self.end(at, "the simulation is over")?;
-            let flow = &self.flows[at];
-            packets = (packets.0 + flow.sent.0, packets.1 + flow.received.0);
-            if let Some(tcp) = &flow.tcp {
-                retransmissions += tcp.0.retransmissions + tcp.1.retransmissions;
-            }
-            self.receiver.note(&Note::FlowEnd(FlowEnd {
-                received_packets: Some(flow.received.0),
-                received_bytes: Some(flow.received.1),
-                socket_drops: Some(0),
-                ..FlowEnd::new(flow.index, "the simulation is over")
-            }))?;
-        }
-        let usage = self.network.model.usage();
-        self.sender.end()?;
-        self.receiver.end()?;
-        Ok(Summary {
-            events: self.events,
-            virtual_ns: self.now,
-            packets,
-            usage,
-            dropped: self.dropped,
-            retransmissions,
-            logs: self.logs,
-            hash: self.hash.value(),
-        })
     }
 }

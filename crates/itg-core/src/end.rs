@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use itg_core::flow::SCHEDULE_DONE;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// End of a flow whose packets have all had their turn, as logs and the wire write it.
+pub const SCHEDULE_DONE: &str = "end of the schedule";
 /// First words of the end of a flow that was too slow.
 const TIME_OVER: &str = "time over";
 
@@ -32,6 +33,8 @@ pub enum EndCause {
     SessionOver(String),
     /// D-ITG's receiver broke it off.
     ReceiverBrokeOff,
+    /// The simulation ended before its schedule did.
+    SimulationOver,
     /// Text of another program, as it came over the wire.
     Told(String),
 }
@@ -49,6 +52,7 @@ impl Display for EndCause {
             Self::ConnectionBroke(error) => write!(f, "the connection broke: {error}"),
             Self::NotAgreed => f.write_str("its receiver did not agree"),
             Self::ReceiverBrokeOff => f.write_str("the receiver broke it off"),
+            Self::SimulationOver => f.write_str("the simulation is over"),
             Self::Refused(text) | Self::SessionOver(text) | Self::Told(text) => f.write_str(text),
         }
     }
@@ -144,11 +148,9 @@ mod tests {
         ] {
             assert_eq!(reason.to_string(), text);
             assert_eq!((reason.is_whole(), reason.is_plain()), (whole, plain), "{text}");
-            let config = bincode::config::standard();
-            let bytes = bincode::serde::encode_to_vec(&reason, config).expect("text");
-            assert_eq!(bytes, bincode::serde::encode_to_vec(text, config).expect("text"));
-            let (back, _): (EndReason, _) =
-                bincode::serde::decode_from_slice(&bytes, config).expect("text");
+            let json = serde_json::to_value(&reason).expect("text");
+            assert_eq!(json, text);
+            let back: EndReason = serde_json::from_value(json).expect("text");
             assert_eq!(back, EndCause::Told(text.to_owned()).into());
             let told = text.starts_with("end of the schedule") || text.starts_with("time over");
             assert_eq!((reason.is_told_whole(), back.is_told_whole()), (told, told), "{text}");
