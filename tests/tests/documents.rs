@@ -119,6 +119,36 @@ fn pages_that_texts_name_are_in_the_repository() {
     }
 }
 
+/// Names of types, functions and modules in code marks, as `Engine::run`; `EventName` is one, `itg-send` is not.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let marked = text.split('`').skip(1).step_by(2);
+    let words = marked.map(|name| name.strip_suffix("()").unwrap_or(name));
+    words.filter(|name| {
+        let word = |part: &str| {
+            part.starts_with(|c: char| c.is_ascii_alphabetic())
+                && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        name.split("::").all(word)
+    })
+}
+
+#[test]
+fn names_on_the_pages_for_developers_are_in_the_code() {
+    let mut code = BTreeSet::new();
+    let texts = texts();
+    for (path, text) in &texts {
+        if path.ends_with(".rs") || path.ends_with(".toml") || path == "justfile" {
+            code.extend(text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')));
+        }
+    }
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let gone: Vec<_> = names(&texts[page])
+            .filter(|name| !name.split("::").all(|part| code.contains(part)))
+            .collect();
+        assert!(gone.is_empty(), "{page}: in no file of code: {gone:?}");
+    }
+}
+
 #[test]
 fn the_index_of_documents_names_each_page() {
     let texts = texts();
