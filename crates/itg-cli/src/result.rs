@@ -318,8 +318,7 @@ fn stalled(flow: &Flow, outcome: &FlowOutcome) -> Option<String> {
     let apart_ns = 1e9 / flow.mean_packet_rate();
     let late_ns = outcome.lateness_max_ns;
     let spec = flow.spec();
-    let open =
-        matches!(spec.proto, Proto::Udp | Proto::Icmp) && apart_ns.is_finite() && apart_ns > 0.0;
+    let open = !spec.proto.properties().holds_back && apart_ns.is_finite() && apart_ns > 0.0;
     let large = late_ns >= LATE_NS && late_ns as f64 >= LATE_GAPS * apart_ns;
     (open && large).then(|| {
         format!(

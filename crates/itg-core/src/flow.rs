@@ -37,34 +37,19 @@ impl Proto {
     /// The name on the command line, in files and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-            Self::Icmp => "icmp",
-            Self::Sctp => "sctp",
-            Self::Dccp => "dccp",
-        }
+        self.properties().name
     }
 
     /// Smallest packet in bytes: what the header needs.
     #[must_use]
     pub const fn min_size(self) -> u32 {
-        match self {
-            Self::Tcp => header::MIN_LEN + header::FRAME_LEN,
-            _ => header::MIN_LEN,
-        }
+        self.properties().min_size
     }
 
-    /// Largest packet in bytes that the protocol can carry as one unit, over IPv4 and IPv6 alike.
-    ///
-    /// UDP over IPv4: 65 535 − 20 − 8 (RFC 768, RFC 791); ICMP the same. SCTP and DCCP are kept to
-    /// the same bound. TCP records are limited by ITG to 1 MiB.
+    /// Largest packet in bytes that the protocol can carry as one unit.
     #[must_use]
     pub const fn max_size(self) -> u32 {
-        match self {
-            Self::Tcp => header::MAX_FRAME,
-            _ => 65_507,
-        }
+        self.properties().max_size
     }
 }
 

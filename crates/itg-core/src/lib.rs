@@ -17,6 +17,7 @@ pub mod schedule;
 pub mod seed;
 pub mod streams;
 pub mod text;
+pub mod transport;
 pub mod units;
 
 /// The example of the README, compiled and run with the tests of the documentation.

@@ -454,7 +454,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         let Some(mut flow) = self.flows[index].take() else { return };
         self.free.push(index);
         flow.tx.live.end();
-        if flow.tx.traffic.proto() == Proto::Tcp {
+        if flow.tx.traffic.proto().properties().is_stream {
             // Fails when the peer is gone, which the reason says already.
             drop(flow.tx.socket.socket.shutdown(std::net::Shutdown::Write));
         }
@@ -473,7 +473,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         };
         let Running { tx, waited, .. } = flow;
         // One of a connection is closed before its end is reported.
-        let connected = !matches!(tx.traffic.proto(), Proto::Udp | Proto::Icmp);
+        let connected = tx.traffic.proto().properties().is_connected;
         let socket = Some(tx.socket).filter(|_| !connected);
         let told = matches!(totals.reason.cause, EndCause::Interrupted | EndCause::LeaseOver);
         let ended = TxEnded { index, totals, departures, behind, waited, socket };
@@ -597,8 +597,9 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             }
             let monotonic_ns = clock::monotonic_ns();
             let handing = Handing { monotonic_ns, unix_ns: self.unix.at(monotonic_ns) };
-            let sent = match flow.tx.traffic.proto() {
-                Proto::Tcp => flow.send_stream(&mut self.heads, handing.unix_ns),
+            let stream = flow.tx.traffic.proto().properties().is_stream;
+            let sent = match stream {
+                true => flow.send_stream(&mut self.heads, handing.unix_ns),
                 _ if let Some(sent) =
                     flow.send_together(&mut self.ways.bursts, handing.unix_ns) =>
                 {
@@ -614,7 +615,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 Ok(count) => {
                     let short = count < flow.unsent();
                     flow.account(count, handing, now_ns, self.log.as_mut());
-                    if short && flow.tx.traffic.proto() == Proto::Tcp {
+                    if short && stream {
                         flow.refused = true;
                         return Next::Writable;
                     }

@@ -103,7 +103,7 @@ fn bursts(flow: &Flow) -> Option<String> {
 }
 
 fn fragments(flow: &Flow, packets: f64) -> Option<String> {
-    if flow.spec().proto == Proto::Tcp {
+    if flow.spec().proto.properties().is_stream {
         return None;
     }
     let share = 1.0 - flow.size().distribution().cdf(ETHERNET_PAYLOAD + 0.5);
@@ -117,7 +117,7 @@ fn fragments(flow: &Flow, packets: f64) -> Option<String> {
 }
 
 fn short_packets(flow: &Flow, packets: f64) -> Option<String> {
-    let frame = if flow.spec().proto == Proto::Tcp { header::FRAME_LEN } else { 0 };
+    let frame = if flow.spec().proto.properties().is_stream { header::FRAME_LEN } else { 0 };
     let full = header::FULL_LEN + frame;
     let share = flow.size().distribution().cdf(f64::from(full) - 0.5);
     happens(share, packets).then(|| {

@@ -688,8 +688,8 @@ impl Session {
             (true, true) => Ipv6Addr::UNSPECIFIED.into(),
             (false, _) => listen,
         };
-        let port = match spec.proto {
-            Proto::Icmp => 0,
+        let port = match spec.proto.properties().has_ports {
+            false => 0,
             // Flows in burst mode have a port of their own, whichever is free.
             _ if spec.burst.is_some() => spec.socket.dest_port.unwrap_or(0),
             _ => spec.socket.dest_port.unwrap_or(self.shared.options.data_port),

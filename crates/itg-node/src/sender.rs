@@ -562,7 +562,7 @@ impl Run {
         })));
         let v6 = data.remote.is_ipv6();
         rx.ask(match spec.proto {
-            Proto::Tcp => {
+            proto if proto.properties().is_stream => {
                 let owner = (place, opened.handle);
                 Command::Stream { socket, from: data.remote, owner, classic: None }
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use itg_core::flow::{FlowSpec, Proto};
+use itg_core::flow::FlowSpec;
 use itg_socket::socket::{DataSocket, SocketError, plain};
 use itg_socket::sys;
 use socket2::{Protocol, Socket, Type};
@@ -45,7 +45,7 @@ pub(crate) struct Awaited<'a> {
 pub(crate) fn open(spec: &FlowSpec, at: SocketAddr) -> Result<Waiting, SocketError> {
     let what = format!("flow {}: waiting for its receiver on {at}", spec.id);
     let fail = |error: io::Error| SocketError::new(what.clone(), error.to_string());
-    let tcp = spec.proto == Proto::Tcp;
+    let tcp = spec.proto.properties().is_stream;
     let (kind, protocol) =
         if tcp { (Type::STREAM, Protocol::TCP) } else { (Type::DGRAM, Protocol::UDP) };
     let (socket, at) = itg_socket::open_at(at, kind, protocol).map_err(fail)?;

@@ -196,13 +196,13 @@ pub fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, So
         socket.bind(&source.into()).map_err(fail(format!("binding to {source}")))?;
     }
     let mut remote = target;
-    if proto == Proto::Icmp {
+    if !proto.properties().has_ports {
         remote.set_port(0);
     }
     let connecting = fail(format!("connecting {proto} to {target}"));
-    match proto {
-        Proto::Udp | Proto::Icmp => socket.connect(&remote.into()),
-        _ => socket.connect_timeout(&remote.into(), Duration::from_secs(5)),
+    match proto.properties().is_connected {
+        false => socket.connect(&remote.into()),
+        true => socket.connect_timeout(&remote.into(), Duration::from_secs(5)),
     }
     .map_err(connecting)?;
     socket.set_nonblocking(true).map_err(fail("switching to non-blocking".to_owned()))?;
@@ -261,7 +261,7 @@ pub fn set_up(socket: &Socket, spec: &FlowSpec, v6: bool) -> Result<(), SocketEr
     }
     enlarge(socket, false);
     // Replies come in bursts where packets that were held up have left in one.
-    if spec.meter == Meter::Rtt && matches!(proto, Proto::Udp | Proto::Icmp) {
+    if spec.meter == Meter::Rtt && !proto.properties().is_connected {
         enlarge(socket, true);
     }
     Ok(())
@@ -443,7 +443,7 @@ pub fn open_receiver(
     if at.is_ipv6() && proto != Proto::Icmp {
         socket.set_only_v6(true).map_err(fail)?;
     }
-    if matches!(proto, Proto::Tcp | Proto::Sctp | Proto::Dccp) {
+    if proto.properties().is_connected {
         socket.set_reuse_address(true).map_err(fail)?;
     } else {
         ask_for_buffer(&socket, true, wishes.buffer.unwrap_or(RECEIVE_BUFFER));
@@ -465,11 +465,11 @@ pub fn open_receiver(
         socket.set_reuse_port(true).map_err(fail)?;
     }
     let mut bind_to = at;
-    if proto == Proto::Icmp {
+    if !proto.properties().has_ports {
         bind_to.set_port(0);
     }
     socket.bind(&bind_to.into()).map_err(fail)?;
-    if matches!(proto, Proto::Tcp | Proto::Sctp | Proto::Dccp) {
+    if proto.properties().is_connected {
         socket.listen(1024).map_err(fail)?;
     }
     socket.set_nonblocking(true).map_err(fail)?;

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use itg_core::flow::Proto;
 use itg_core::schedule::{Departure, Together};
+use itg_core::transport::Transport;
 use itg_record::{Record, SentPacket};
 use itg_session::{EndCause, EndReason};
 use itg_socket::errqueue::ErrorQueue;
@@ -391,7 +392,8 @@ impl Running {
 
     /// Decides about an error of the first pending packet.
     pub(super) fn refuse(&mut self, error: io::Error) -> Refused {
-        let stream = self.tx.traffic.proto() == Proto::Tcp;
+        let Transport { is_stream: stream, is_connected, .. } =
+            self.tx.traffic.proto().properties();
         match error.raw_os_error() {
             _ if error.kind() == ErrorKind::WouldBlock => return Refused::Writable,
             Some(libc::EINTR) => return Refused::Again,
@@ -402,7 +404,7 @@ impl Running {
                 return Refused::Ended(EndCause::ConnectionBroke(error.to_string()));
             }
             Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN | libc::ESHUTDOWN)
-                if matches!(self.tx.traffic.proto(), Proto::Sctp | Proto::Dccp) =>
+                if is_connected =>
             {
                 return Refused::Ended(EndCause::ConnectionBroke(error.to_string()));
             }

@@ -41,7 +41,7 @@ impl Drain {
         if let Some(ns) = flow.drain_ns {
             return Self { quiet_ns: ns, limit_ns: ns };
         }
-        let sent_again = matches!(flow.proto, Proto::Tcp | Proto::Sctp);
+        let sent_again = flow.proto.properties().resends;
         let (quiet_ms, limit_ms) = match (sent_again, flow.replies.is_some()) {
             (false, false) => (if known { 1000 } else { 300 }, 5000),
             (false, true) => (2000, 5000),

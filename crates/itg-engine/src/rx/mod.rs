@@ -483,7 +483,7 @@ impl Rx {
         if port.joined {
             self.full.get_or_insert_with(|| RecvBatch::new(FULL_BATCH, FULL_BUFFER));
         }
-        if matches!(port.proto, Proto::Sctp | Proto::Dccp) {
+        if port.proto.properties().is_connected {
             let from = socket.peer_addr().ok().and_then(|at| socket::peer_of(&at));
             self.connect(Connection::new(port, socket, from));
             return;
@@ -738,7 +738,7 @@ impl Rx {
             tracing::debug!(?from, "a data connection from where none is awaited: closed");
             return;
         }
-        if port.proto == Proto::Tcp {
+        if port.proto.properties().is_stream {
             if let Err(error) = socket.set_tcp_nodelay(true) {
                 tracing::debug!(%error, "TCP_NODELAY");
             }

@@ -82,7 +82,7 @@ impl ClassicFlow {
             flow: self.offer.flow,
             kind: self.offer.header,
             // D-ITG's SCTP messages carry their size, too.
-            stream: matches!(self.spec.proto, Proto::Tcp | Proto::Sctp),
+            stream: self.spec.proto.properties().is_ordered,
             icmp_type: self.icmp_type,
         };
         Ok(match &self.packets {
@@ -445,7 +445,7 @@ impl Shared {
             key: None,
             marks: None,
         })));
-        rx.ask(if proto == Proto::Tcp {
+        rx.ask(if proto.properties().is_stream {
             let (from, owner) = (data.remote, (place, handle));
             Command::Stream { socket, from, owner, classic: Some(kind) }
         } else {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use itg_core::flow::{FlowSpec, Proto};
+use itg_core::flow::FlowSpec;
 use itg_core::header::MIN_LEN;
 use itg_core::text::visible;
 use itg_engine::rx::{Command, Origin, Port};
@@ -306,7 +306,7 @@ impl Session {
         }
         let local = data.local_addr().ok().and_then(|address| address.as_socket());
         let local = local.map_or(remote, socket::plain);
-        let datagrams = spec.proto == Proto::Udp;
+        let datagrams = !spec.proto.properties().is_connected;
         let granted = data.recv_buffer_size().ok().and_then(|bytes| u64::try_from(bytes).ok());
         let slot = lock(&self.shared.slots).take().ok_or("as many flows as can be served")?;
         let id = self.shared.own_port();

@@ -324,7 +324,7 @@ impl Session {
     fn open(&mut self, offer: &FlowOffer) -> Result<u16, Refusal> {
         let proto = proto(offer.proto);
         let ip = self.shared.options.classic.bind.unwrap_or(offer.address);
-        let port = if proto == Proto::Icmp { 0 } else { offer.port };
+        let port = if proto.properties().has_ports { offer.port } else { 0 };
         let mut at = SocketAddr::new(ip, port);
         if let (SocketAddr::V6(v6), Some(SocketAddr::V6(local))) = (&mut at, self.local)
             && v6.ip().is_unicast_link_local()
@@ -351,7 +351,7 @@ impl Session {
             }
         };
         let asked = data.asked;
-        let port = if proto == Proto::Icmp { offer.port } else { data.port };
+        let port = if proto.properties().has_ports { data.port } else { offer.port };
         let to = SocketAddr::new(ip, port);
         let origin = Origin::peer(self.peer);
         let (opened, _) = self.flow(offer, slot, data.id, (origin, to), data.receive_buffer);
@@ -408,7 +408,7 @@ impl Session {
         // Both sides have agreed on where it is, and the socket is connected to there.
         let origin = Origin { data: Some(remote.ip()), ..Origin::peer(self.peer) };
         let (opened, handle) = self.flow(offer, slot, id, (origin, local), None);
-        self.shared.rx.first().ask(if proto == Proto::Tcp {
+        self.shared.rx.first().ask(if proto.properties().is_stream {
             let (owner, classic) = ((slot, handle), Some(offer.header));
             Command::Stream { socket: data, from: remote, owner, classic }
         } else {

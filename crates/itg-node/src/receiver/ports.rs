@@ -271,9 +271,9 @@ impl Shared {
             shared: threads.len() > 1,
         };
         let first = socket::open_receiver(proto, at, wishes)?;
-        let port = match proto {
-            Proto::Icmp => 0,
-            _ => {
+        let port = match proto.properties().has_ports {
+            false => 0,
+            true => {
                 let bound = first.local_addr().ok().and_then(|address| address.as_socket());
                 bound.map_or_else(|| at.port(), |address| address.port())
             }
@@ -291,7 +291,7 @@ impl Shared {
                 )
             })?;
         }
-        let datagrams = matches!(proto, Proto::Udp | Proto::Icmp);
+        let datagrams = !proto.properties().is_connected;
         let granted = opened[0].recv_buffer_size().ok().and_then(|bytes| u64::try_from(bytes).ok());
         let receive_buffer = granted.filter(|_| datagrams);
         let id = sockets.next_id;

@@ -1,6 +1,5 @@
 //! Facts on a flow from both of its ends.
 
-use itg_core::flow::Proto;
 use itg_record::Side;
 
 use super::objects::Object;
@@ -36,7 +35,7 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
             .flatten()
             .any(|o| o.contradiction().is_some()),
         waited_packets: owners::either(&object.owners, other, |end| end.waited_packets),
-        stream: object.info.as_ref().is_some_and(|info| info.spec.proto == Proto::Tcp),
+        stream: object.info.as_ref().is_some_and(|info| info.spec.proto.properties().is_stream),
         departure_spread_ns: departed(object, peer).and_then(|departed| departed.spread_ns()),
         peer: peer.map(|peer| &peer.stats),
     }

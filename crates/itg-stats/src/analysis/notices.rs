@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use itg_core::flow::Proto;
 use itg_core::rate::{AS_ASKED_PPM, RateChange};
 use itg_core::units::{format_bytes, format_duration_ns};
 use itg_record::Side;
@@ -50,7 +49,8 @@ pub(super) fn of_flow(
              that no clock shows",
         );
         // Those of a byte stream never have one.
-        let stream = object.info.as_ref().is_some_and(|info| info.spec.proto == Proto::Tcp);
+        let stream =
+            object.info.as_ref().is_some_and(|info| info.spec.proto.properties().is_stream);
         note(
             if stream { 0 } else { stats.user_stamps() },
             "arrivals have no kernel time stamp: the time of reading is used",
