@@ -20,8 +20,8 @@ use itg_socket::{PacketEngine, clock};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::output::print;
 use crate::request::Request;
+use itg_cli::print;
 
 /// Name of the receiver's log at a log server when none is given, as with D-ITG.
 const RECV_LOG: &str = "/tmp/ITGRecv.log";

@@ -5,7 +5,6 @@ mod doctor;
 mod flow_args;
 mod help;
 mod nodes;
-mod output;
 mod request;
 mod ways;
 
@@ -37,9 +36,9 @@ use itg_stats::gate::{Judgement, Outcome};
 use itg_stats::{Analysis, Options, Report};
 
 use crate::nodes::CONTROL_PORT;
-use crate::output::print;
 use crate::request::{AuthArgs, OutputArgs, Request, SendLogArgs};
 use crate::ways::WayArgs;
+use itg_cli::print;
 
 /// Bytes of a log that are read at the end of a run whether or not a gate asks for it: 256 MiB, 6 million packets.
 const QUICKLY_READ: u64 = 256 << 20;

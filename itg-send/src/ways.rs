@@ -24,9 +24,9 @@ use itg_stats::figures::is_told;
 use itg_stats::report::{FlowReport, Metrics};
 use tokio::sync::watch;
 
-use crate::output::print;
 use crate::request::Request;
 use crate::{failures, own_log, own_report, tell_of_logs};
+use itg_cli::print;
 
 /// Time for which round trips are measured before there is load: half of the measurement, and 5 s at most.
 const IDLE_MOST_NS: u64 = 5_000_000_000;

@@ -157,3 +157,34 @@ fn a_terminal_that_stands_still_holds_nothing_up() {
     receiver.wait_for("last words", |text| text.contains("served 2 senders"));
     assert_eq!(receiver.exit_code(), Some(130));
 }
+
+/// As a lost ssh connection does it: the terminal is gone, and its programs get SIGHUP.
+#[test]
+fn programs_whose_terminal_is_gone_end_in_order() {
+    let dir = itg_tests::temp_dir();
+    let log = dir.path().join("s.itg");
+    let receiver = itg_tests::Receiver::start(&["-v"]);
+    let pty = openpty(None, None).expect("a pseudo-terminal");
+    let slave = File::from(pty.slave);
+    let end = || Stdio::from(slave.try_clone().expect("a copy"));
+    let mut child = Command::new(program("itg-send"))
+        .args([receiver.at().as_str(), "--duration", "60s", "--log"])
+        .arg(&log)
+        .stdin(end())
+        .stdout(end())
+        .stderr(end())
+        .spawn()
+        .expect("itg-send");
+    drop(slave);
+    drop(receiver.running.line_with(" flows", PATIENCE));
+    sleep(Duration::from_millis(500));
+    drop(pty.master);
+    // It is not the one of its session here, so that nobody else tells it.
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a number"));
+    kill(pid, Signal::SIGHUP).expect("it runs");
+    let ended = child.wait().expect("ours");
+    assert_eq!(ended.code(), Some(129), "{ended}");
+    let whole = itg_tests::decode(&[&log]).exits(0);
+    assert!(whole.out.contains("interrupted by SIGHUP"), "{whole}");
+    receiver.stop();
+}

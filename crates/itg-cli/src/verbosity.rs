@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Stderr, Write};
+use std::os::unix::fs::FileTypeExt as _;
 
 use anyhow::{Context as _, Result};
 use clap::{ArgAction, Args};
@@ -63,13 +64,21 @@ pub fn say(line: impl fmt::Display) {
     drop(writeln!(io::stderr(), "{}", visible_lines(&line.to_string())));
 }
 
-/// Writes data to stdout, where texts of peers in it do nothing to a terminal; a reader that has seen enough (`… | head`) is no failure.
+/// Returns true if stdout leads to a device, as a terminal is, also to one that was hung up.
+fn is_on_terminal() -> bool {
+    let out = std::fs::metadata("/proc/self/fd/1");
+    out.is_ok_and(|out| out.file_type().is_char_device())
+}
+
+/// Writes data to stdout, where texts of peers in it do nothing to a terminal; a reader that has seen enough (`… | head`)
+/// and a terminal that is gone are no failures.
 ///
 /// # Errors
 /// Stdout takes nothing.
 pub fn print(text: &str) -> Result<()> {
     match io::stdout().write_all(visible_lines(text).as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::EIO) && is_on_terminal() => Ok(()),
         done => done.context("cannot write to stdout"),
     }
 }

@@ -108,7 +108,7 @@ pub(crate) fn run(args: &DoctorArgs, words: WordArgs) -> Result<ExitCode> {
         fs::write(path, &json)
             .map_err(|error| Failure::new(1, format!("{}: {error}", path.display())))?;
     }
-    crate::output::print(&match args.format {
+    itg_cli::print(&match args.format {
         Format::Json => json,
         Format::Text => describe(&findings)?,
     })?;
