@@ -334,6 +334,7 @@ fn a_log_is_rotated_by_size_and_old_parts_are_removed() {
         (&["--log-rotate", "1Gi"][..], "--log"),
         (&["--log", "r.itg", "--log-keep", "3"], "--log-rotate"),
         (&["--log", "r.itg", "--log-rotate", "1Ki"], "64Ki"),
+        (&["--log-server", "tcp://127.0.0.1", "--log-rotate", "1Gi"], "--log-rotate"),
     ] {
         let (code, _, err) = said(Command::new(program("itg-recv")).args(words));
         assert!(code == Some(2) && err.contains(why), "{words:?}: {err}");
@@ -506,4 +507,72 @@ fn the_files_of_a_log_server_are_opened_anew_at_sighup() {
         parts.swap(0, 1);
         assert_eq!(whole(&parts), (2500, 2500), "{transport} {index_too} {killed}: {done}");
     }
+}
+
+#[test]
+fn of_two_senders_with_one_new_log_the_second_is_refused_before_it_sends() {
+    let dir = temp_dir();
+    let path = dir.path().join("new.itg");
+    // The first one waits for a receiver that does not answer.
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = deaf.local_addr().expect("bound").to_string();
+    let first = sender(&[at.as_str(), "--log", text(&path)]);
+    wait_for("the file of its log", LIMIT, || names(dir.path()).len() == 1);
+    let receiver = Receiver::start(&[""; 0]);
+    let to = receiver.at();
+    let second = [to.as_str(), "--packets", "5", "--log", text(&path)];
+    let done = send(&second).exits(2);
+    assert!(done.err.contains("another program is using it"), "{done}");
+    // Killed, it leaves a file of no flow, which goes; one with records does not.
+    first.signal(Signal::SIGKILL);
+    drop(first.finish(LIMIT));
+    let kept = dir.path().join("new.itg.new-7-7");
+    fs::copy(sent_log(dir.path(), "other", 5), &kept).expect("room");
+    drop(send(&second).exits(0));
+    receiver.stop();
+    assert_eq!(names(dir.path()), ["new.itg", "new.itg.new-7-7", "other"]);
+}
+
+#[test]
+fn a_server_leaves_alone_what_is_no_experiment_of_its_own() {
+    let store = temp_dir();
+    let at = |name: &str| store.path().join(name);
+    let notes = "1\n2\n{\"mine\": true}\n";
+    fs::write(at("i.index.jsonl"), notes).expect("room");
+    fs::write(at("n.itg"), "my thesis").expect("room");
+    fs::set_permissions(at("n.itg"), fs::Permissions::from_mode(0o644)).expect("ours");
+    let server = LogServer::start(store.path(), &[""; 0]);
+    let receiver = Receiver::start(&[""; 0]);
+    let (to, url) = (receiver.at(), server.url("tcp"));
+    for name in ["i", "n"] {
+        let args = [to.as_str(), "--packets", "5", "--log-server", &url, "--log-name", name];
+        let done = send(&args).exits(3);
+        assert!(done.err.contains("is there already and no"), "{done}");
+    }
+    receiver.stop();
+    server.stop();
+    assert_eq!(fs::read_to_string(at("i.index.jsonl")).expect("there"), notes);
+    assert_eq!(fs::metadata(at("n.itg")).expect("there").permissions().mode() & 0o7777, 0o644);
+    assert!(!at("n.index.jsonl").exists());
+}
+
+#[test]
+fn a_server_that_is_stopped_behind_a_move_knows_what_it_has_stored() {
+    let store = temp_dir();
+    let at = |name: &str| store.path().join(name);
+    let server = LogServer::start(store.path(), &[""; 0]);
+    let address = server.address.to_string();
+    let receiver = Receiver::start(&["-v"]);
+    let url = server.url("tcp");
+    let flow = ["--idt", "constant(1ms)", "--packets", "2500", "--log-flush", "50ms"];
+    let sending = receiver.begin(&[&flow[..], &["--log-server", &url, "--log-name", "x"]].concat());
+    sleep(Duration::from_millis(800));
+    fs::rename(at("x.itg"), at("x.itg.1")).expect("there");
+    fs::rename(at("x.index.jsonl"), at("x.index.jsonl.1")).expect("there");
+    server.stop();
+    let server = LogServer::listening(&address, store.path(), &[""; 0]);
+    drop(sending.finish(LIMIT).exits(0));
+    receiver.stop();
+    drop(server.stop().says("none missing"));
+    assert_eq!(whole(&[at("x.itg.1"), at("x.itg")]).0, 2500);
 }

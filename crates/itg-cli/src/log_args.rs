@@ -90,7 +90,7 @@ const SHORTEST_ROTATED: Duration = Duration::from_secs(1);
 pub struct RotationArgs {
     /// Rotate the log at this size (as 1Gi, 64Ki at least) or age (as 24h, 1s at least): the file so far is renamed
     /// FILE.1, the next one FILE.2 and so on, and the log goes on in a new FILE. Decode them together
-    #[arg(long, value_name = "SIZE|T", requires = "log", value_parser = rotated_at)]
+    #[arg(long, value_name = "SIZE|T", requires = "log", conflicts_with = "log_server", value_parser = rotated_at)]
     log_rotate: Option<RotateAt>,
     /// Rotated files to keep: the oldest ones beyond are removed [default: all]
     #[arg(long, value_name = "N", requires = "log_rotate")]

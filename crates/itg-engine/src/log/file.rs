@@ -102,6 +102,8 @@ pub(super) struct Writer {
     pub(super) rotation: Rotation,
     /// Time before which a log that could not be rotated is not tried again.
     rotate_from_ns: u64,
+    /// The file was moved away, and a new one could not be made yet.
+    to_reopen: bool,
 }
 
 impl Writer {
@@ -150,6 +152,7 @@ impl Writer {
             flows: goes_on.then(BTreeMap::new),
             rotation: limits.rotation,
             rotate_from_ns: 0,
+            to_reopen: false,
         };
         let head = writer.info.clone();
         writer.note(&Note::Log(head));
@@ -433,20 +436,29 @@ impl Sink for Writer {
     fn settle(&mut self, now_ns: u64) {
         self.say_rest();
         self.sync(now_ns);
+        if self.to_reopen {
+            self.reopen();
+        }
         self.rotate(now_ns);
     }
 
     /// Goes on in the file that has the log's name now, if the one in use was moved away.
     fn reopen(&mut self) {
+        let again = std::mem::take(&mut self.to_reopen);
         if self.flows.is_none() || self.is_at_path() {
             return;
         }
         let path = self.path.display().to_string();
         match self.begin_part() {
             Ok(()) => tracing::info!("log {path}: opened anew"),
-            Err(error) => tracing::error!(
-                "log {path}: it was moved away and could not be opened anew, and goes on where it is: {error}"
-            ),
+            Err(error) => {
+                self.to_reopen = true;
+                if !again {
+                    tracing::error!(
+                        "log {path}: it was moved away, and goes on where it is until it can be opened anew: {error}"
+                    );
+                }
+            }
         }
     }
 }

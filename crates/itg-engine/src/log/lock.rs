@@ -11,7 +11,8 @@ use std::path::Path;
 /// Attempts to open a file that others replace at the same time.
 const MOST_TRIES: usize = 8;
 /// Words for a file that another program has locked.
-const BUSY: &str = "another program is using it: wait until it has ended, or choose another name";
+pub(super) const BUSY: &str =
+    "another program is using it: wait until it has ended, or choose another name";
 
 /// Opens a file with `open` and locks it for this process, until the file is closed.
 ///

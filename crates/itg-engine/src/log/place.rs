@@ -6,14 +6,17 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use itg_record::LogTail;
+use itg_record::{LogTail, find_blocks};
 use itg_session::logs::keep::Storage as _;
 
 use super::disk::DiskFile;
-use super::lock::{is_at, lock, open_locked};
+use super::lock::{BUSY, is_at, lock, open_locked};
+
+/// Mark of the name of a log that has not begun.
+const SCRATCH: &str = ".new-";
 
 /// A file that blocks are added to.
 #[derive(Debug)]
@@ -141,13 +144,43 @@ impl Beside {
         let scratch = scratch_of(&place);
         let file = options.open(&scratch)?;
         let beside = Self { scratch, place, old };
+        lock(&file)?;
+        if beside.others()? {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, BUSY));
+        }
         // From here on the file is removed when it does not get its name.
         if let Some(mode) = mode {
             file.set_permissions(Permissions::from_mode(mode))?;
         }
-        lock(&file)?;
         let file = DiskFile::new(file, path);
         Ok((Opened::empty(file), Some(beside)))
+    }
+
+    /// Returns true if another program is about to write a log of this name; what killed ones left is removed.
+    fn others(&self) -> io::Result<bool> {
+        let dir = self.place.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let mut begin = self.place.file_name().unwrap_or_default().to_owned();
+        begin.push(SCRATCH);
+        let begin = begin.to_string_lossy().into_owned();
+        for entry in fs::read_dir(dir.unwrap_or_else(|| Path::new(".")))? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if self.scratch.file_name() == path.file_name() || !name.starts_with(&begin) {
+                continue;
+            }
+            let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+            let open = OpenOptions::new().read(true).custom_flags(flags).open(&path);
+            let Ok(file) = open else { continue };
+            if lock(&file).is_err() {
+                return Ok(true);
+            }
+            // Its program was killed before its first flow, unless it has records.
+            let blocks = DiskFile::new(file, &path).view(|bytes| find_blocks(bytes).1);
+            if blocks.is_ok_and(|blocks| blocks.iter().all(|block| block.facts.records == 0)) {
+                drop(fs::remove_file(&path));
+            }
+        }
+        Ok(false)
     }
 
     /// Gives the file its name.
@@ -202,7 +235,8 @@ impl Drop for Beside {
 /// A name beside a file that nobody else takes.
 fn scratch_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".new-{}-{:x}", std::process::id(), itg_socket::host::random_u64()));
+    let number = itg_socket::host::random_u64();
+    name.push(format!("{SCRATCH}{}-{number:x}", std::process::id()));
     name.into()
 }
 

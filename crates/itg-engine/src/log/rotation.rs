@@ -4,8 +4,9 @@
 //! its name later, and none takes one that is there.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,23 +61,34 @@ pub(super) fn move_away(path: &Path) -> io::Result<PathBuf> {
     rename_to_new(path, &to).map(|()| to)
 }
 
-/// Removes complete parts of a log but for the last ones; files that are no logs, or are in use, stay.
+/// Returns true if a name is that of a log of ours which nobody uses; what a link leads to is none, and neither is a pipe,
+/// which is not waited for.
+fn is_old_log(part: &Path) -> bool {
+    let open =
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(part);
+    let Ok(mut file) = open else { return false };
+    let mut head = [0; MAGIC.len()];
+    file.metadata().is_ok_and(|there| there.is_file())
+        && file.read_exact(&mut head).is_ok()
+        && head == MAGIC
+        && lock(&file).is_ok()
+}
+
+/// Removes complete parts of a log but for the last ones; files that are no logs, or are in use, stay and do not count.
 ///
 /// # Errors
-/// The system's, of the first file that could not be removed.
+/// The system's, of the last file that could not be removed.
 pub(super) fn remove_old(path: &Path, keep: u32) -> io::Result<()> {
-    let parts = parts(path)?;
+    let mut parts: Vec<PathBuf> = parts(path)?.into_iter().map(|(_, part)| part).collect();
+    parts.retain(|part| is_old_log(part));
     let old = parts.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
-    for (_, part) in &parts[..old] {
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", part.display()));
-        let mut file = File::open(part).map_err(named)?;
-        let mut head = [0; MAGIC.len()];
-        if file.read_exact(&mut head).is_ok() && head == MAGIC && lock(&file).is_ok() {
-            fs::remove_file(part).map_err(named)?;
+    let mut done = Ok(());
+    for part in &parts[..old] {
+        if let Err(error) = fs::remove_file(part) {
+            done = Err(io::Error::new(error.kind(), format!("{}: {error}", part.display())));
         }
     }
-    Ok(())
+    done
 }
 
 #[cfg(test)]
@@ -109,9 +121,12 @@ mod tests {
             fs::write(&path, format!("XPC1 {number}")).expect("room");
             assert_eq!(move_away(&path).expect("moved"), name(number));
         }
+        std::os::unix::fs::symlink("nowhere", name(6)).expect("a link");
+        let made = std::process::Command::new("mkfifo").arg(name(7)).status();
+        assert!(made.is_ok_and(|made| made.success()), "a pipe");
         remove_old(&path, 2).expect("removed");
         let left: Vec<_> = parts(&path).expect("read").into_iter().map(|(n, _)| n).collect();
-        assert_eq!(left, [1, 4, 5]);
+        assert_eq!(left, [1, 4, 5, 6, 7]);
         assert_eq!(fs::read(name(1)).expect("there"), b"notes of mine");
     }
 }

@@ -65,12 +65,20 @@ impl Experiment {
         };
         // Who compresses the blocks, or serves the same directory, has them alone meanwhile.
         let file = at_end(&path, open_locked(&path, || open(&path)))?;
+        let is_new = !index_path.exists();
         let index = at_end(&index_path, open(&index_path))?;
         let opened = RunFiles::open(file, index, shared.options.fsync);
-        let (files, logs) = opened.map_err(|error| match error {
-            OpenError::Blocks(error) => named(&path, &error),
-            OpenError::Index(error) => named(&index_path, &error),
+        let (files, logs) = opened.map_err(|error| {
+            if is_new {
+                // Nothing stands in it.
+                drop(std::fs::remove_file(&index_path));
+            }
+            match error {
+                OpenError::Blocks(error) => named(&path, &error),
+                OpenError::Index(error) => named(&index_path, &error),
+            }
         })?;
+        keep_keys(&index_path).map_err(|error| named(&index_path, &error))?;
         let (jobs, queue) = channel();
         let mut writer = Writer {
             files,
@@ -132,12 +140,16 @@ fn open(path: &Path) -> io::Result<File> {
     if !there.is_file() || there.nlink() != 1 {
         return Err(not_ours());
     }
-    let mode = there.mode() & 0o7777;
-    if mode & !MODE != 0 {
-        // An older release let everybody read the keys of logs.
-        file.set_permissions(Permissions::from_mode(mode & MODE))?;
-    }
     Ok(file)
+}
+
+/// Takes rights away from an index that an older release let everybody read: it has the keys of logs.
+fn keep_keys(index: &Path) -> io::Result<()> {
+    let mode = std::fs::metadata(index)?.mode() & 0o7777;
+    if mode & !MODE == 0 {
+        return Ok(());
+    }
+    std::fs::set_permissions(index, Permissions::from_mode(mode & MODE))
 }
 
 fn not_ours() -> io::Error {
@@ -190,6 +202,12 @@ impl Writer {
                     }
                     Job::Close => {
                         self.store(&mut batch);
+                        // A server that is started again, and not told by a signal, finds its logs by their names.
+                        if !self.files.blocks().is_at(&self.path)
+                            && self.files.has_open_logs().unwrap_or(false)
+                        {
+                            self.reopen();
+                        }
                         return self.settle(u64::MAX);
                     }
                 }

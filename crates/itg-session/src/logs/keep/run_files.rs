@@ -70,7 +70,13 @@ impl<F: Storage> RunFiles<F> {
         if no_log && bytes.map_err(OpenError::Blocks)? > 0 {
             return Err(OpenError::Blocks(not_ours("is there already and no log")));
         }
-        if line_bytes.map_err(OpenError::Index)? - index_bytes > MOST_TORN {
+        // A line that is torn has no end.
+        let rest_has_lines = index.view(|bytes| {
+            let good = usize::try_from(index_bytes).unwrap_or(usize::MAX);
+            bytes.get(good..).is_some_and(|rest| rest.contains(&b'\n'))
+        });
+        let torn = line_bytes.map_err(OpenError::Index)? - index_bytes;
+        if torn > MOST_TORN || rest_has_lines.map_err(OpenError::Index)? {
             return Err(OpenError::Index(not_ours("is there already and no index of logs")));
         }
         blocks.cut(good_bytes).map_err(OpenError::Blocks)?;
@@ -130,6 +136,14 @@ impl<F: Storage> RunFiles<F> {
     /// The index.
     pub const fn index(&self) -> &F {
         self.index.file()
+    }
+
+    /// Returns true if the file has logs without an end: their producers may come back.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn has_open_logs(&self) -> io::Result<bool> {
+        Ok(!self.blocks.file().view(open_logs)?.is_empty())
     }
 
     /// Goes on in an empty file of blocks, and in an empty index where the old one was moved away too.
