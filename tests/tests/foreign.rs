@@ -508,6 +508,8 @@ fn times_that_no_clock_shows_are_refused_and_spoil_no_total() {
     let spec = FlowSpec::new(1);
     let late = spec.clone().start_ns(u64::MAX - 3);
     assert!(refusal(&receiver, late, &[]).contains("146 years"));
+    let patient = spec.clone().drain_ns(u64::MAX - 3);
+    assert!(refusal(&receiver, patient, &[]).contains("15 s for late packets"));
     let start = Message::Start { epoch_unix_ns: u64::MAX - 5 };
     assert!(refusal(&receiver, spec.clone(), &[start]).contains("beyond the year 2116"));
     let counts = FlowTotals {

@@ -25,7 +25,7 @@ pub use live::{FlowLive, FlowReading, LATENESS_BOUNDS_NS, LatenessClasses};
 pub use log::{
     Forwarded, Fsync, HandedBlock, HandedTarget, LEAST_LOG_BYTES, LOG_PORT, Log, LogLimits,
     LogOutcome, LogQuota, LogServerTarget, LogTarget, LogUrl, OnFull, Producer, Rotation,
-    create_named, forward, log_info, open_locked, replace_named,
+    create_named, forward, log_info, open_locked, open_named, replace_named,
 };
 
 #[cfg(doctest)]

@@ -15,12 +15,20 @@ use crate::note::{LogEnd, Note};
 /// If the note is larger than a block may be (16 MiB): texts in notes are short.
 #[must_use]
 pub fn note_block(note: &Note, log_id: u32, block_no: u32) -> Vec<u8> {
+    fitting_note_block(note, log_id, block_no).expect("a note is not so long")
+}
+
+/// As [`note_block`]; nothing if the note is longer than a block may be.
+#[must_use]
+pub fn fitting_note_block(note: &Note, log_id: u32, block_no: u32) -> Option<Vec<u8>> {
     let mut block = vec![0; HEADER_LEN];
-    serde_json::to_writer(&mut block, note).expect("notes have nothing that JSON has not");
+    serde_json::to_writer(&mut block, note).ok()?;
     block.resize(block.len().next_multiple_of(8), b' ');
-    assert!(block.len() <= MAX_BLOCK_LEN, "a note of {} bytes is no note", block.len());
+    if block.len() > MAX_BLOCK_LEN {
+        return None;
+    }
     seal_flat(&mut block, NOTE_SCHEMA, 1, tag(log_id, block_no));
-    block
+    Some(block)
 }
 
 /// Numbers the blocks of one log and counts what is in them.

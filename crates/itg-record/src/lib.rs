@@ -30,7 +30,7 @@ mod records;
 mod scan;
 
 pub use block::{BLOCK_HEADER_LEN, BlockBuf, record_header};
-pub use build::{LogBuilder, note_block};
+pub use build::{LogBuilder, fitting_note_block, note_block};
 pub use compact::{Rewrite, compact, expand};
 pub use error::{BlockError, ColumnsError};
 pub use facts::BlockFacts;

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use itg_core::flow::FlowSpec;
+use itg_core::flow::{FlowSpec, MAX_DRAIN_NS};
 use itg_core::units::{MAX_TIME_NS, format_duration_ns};
 
 use crate::codec::CodecError;
@@ -411,6 +411,10 @@ impl ReceiverSession {
             if spec.start_ns > MAX_TIME_NS {
                 let text =
                     format!("flow {} is to start more than 146 years after its run", spec.id);
+                return self.refuse(text, out);
+            }
+            if spec.handling.drain_ns.is_some_and(|ns| ns > MAX_DRAIN_NS) {
+                let text = format!("flow {} is to wait more than 15 s for late packets", spec.id);
                 return self.refuse(text, out);
             }
             if self.slots.insert(spec.id, Slot::Asked).is_some() {

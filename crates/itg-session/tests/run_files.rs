@@ -2,10 +2,11 @@
 #![allow(missing_docs, reason = "a test program")]
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 
-use itg_record::{ClockPair, Note, note_block};
+use itg_record::{ClockPair, LogInfo, Note, Side, note_block};
 use itg_session::logs::keep::{Fsync, RunFiles, Storage};
 use itg_session::logs::{Registration, Role, Transport};
 
@@ -107,4 +108,62 @@ fn a_torn_line_is_cut_off_and_the_next_one_is_read() {
     let (_, logs) = open();
     let numbers: Vec<u32> = logs.iter().map(|log| log.log_id).collect();
     assert_eq!(numbers, [1, 2]);
+}
+
+fn info(host: String) -> LogInfo {
+    LogInfo {
+        schema: 1,
+        side: Side::Sender,
+        program: "itg".to_owned(),
+        version: "1".to_owned(),
+        host,
+        os: "linux".to_owned(),
+        boot_id: String::new(),
+        pid: 1,
+        started_unix_ns: 5,
+        run: "run".to_owned(),
+        seed: None,
+        settings: BTreeMap::new(),
+        block_records: 8,
+        part: None,
+    }
+}
+
+/// A log without an end, whose description has so many bytes, in files of its own.
+fn described(bytes: usize) -> (MemoryFile, MemoryFile, RunFiles<MemoryFile>) {
+    let (blocks, index) = (MemoryFile::default(), MemoryFile::default());
+    let opened = RunFiles::open(blocks.clone(), index.clone(), Fsync::Never);
+    let (mut files, _) = opened.expect("opens");
+    files.enrol(1, 1, &who()).expect("room");
+    let with_host = |len| note_block(&Note::Log(info("h".repeat(len))), 1, 0);
+    let block = with_host(bytes.saturating_sub(with_host(0).len()));
+    files.store(2, &mut [IoSlice::new(&block)]).expect("room");
+    (blocks, index, files)
+}
+
+#[test]
+fn files_that_cannot_be_begun_are_left_empty_and_the_old_ones_go_on() {
+    let (_, index, mut files) = described(0);
+    let (next, next_index) = (MemoryFile::default(), MemoryFile::default());
+    next.fails.set(true);
+    let go_on = |files: &mut RunFiles<_>| {
+        files.go_on(3, next.clone(), Some(next_index.clone()), Fsync::Never)
+    };
+    go_on(&mut files).expect_err("the disk fails");
+    assert_eq!([next.bytes().expect("in memory"), next_index.bytes().expect("in memory")], [0, 0]);
+    next.fails.set(false);
+    go_on(&mut files).expect("the disk takes more");
+    assert_eq!(*next_index.bytes.borrow(), *index.bytes.borrow());
+    let again = RunFiles::open(next.clone(), next_index.clone(), Fsync::Never);
+    let (_, logs) = again.expect("opens");
+    assert_eq!((logs.len(), logs[0].earlier.0.clone()), (1, vec![(0, 0)]));
+}
+
+#[test]
+fn a_description_without_room_for_what_is_told_of_earlier_files_stays_in_its_own() {
+    let (blocks, _, mut files) = described(itg_record::MAX_BLOCK_LEN);
+    let before = blocks.bytes().expect("in memory");
+    let next = MemoryFile::default();
+    files.go_on(3, next.clone(), None, Fsync::Never).expect("room");
+    assert_eq!([next.bytes().expect("in memory"), blocks.bytes().expect("in memory")], [0, before]);
 }

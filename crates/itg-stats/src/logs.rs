@@ -237,27 +237,25 @@ impl<'a> Logs<'a> {
 
     fn take(&mut self, logs: BTreeMap<u32, Log<'a>>, bytes: &'a [u8], name: &str) {
         for log in logs.into_values() {
-            let mut log = Log {
-                name: name.to_owned(),
-                files: vec![(name.to_owned(), bytes)],
-                ..log.sorted()
-            };
-            // Parts of one log are read as one, in whatever order they are given.
-            while let Some((place, comes_first)) = self.neighbour(&log) {
-                let other = self.logs.remove(place);
-                log = if comes_first { log.followed_by(other) } else { other.followed_by(log) };
-            }
-            self.logs.push(log);
+            let files = vec![(name.to_owned(), bytes)];
+            self.logs.push(Log { name: name.to_owned(), files, ..log.sorted() });
         }
+        self.join_parts();
     }
 
-    /// The place of the log of which this one is the part before (then true) or behind.
-    fn neighbour(&self, log: &Log<'a>) -> Option<(usize, bool)> {
-        let places = self.logs.iter().enumerate();
-        places.into_iter().find_map(|(place, other)| {
-            let first = log.goes_on_in(other);
-            (first || other.goes_on_in(log)).then_some((place, first))
-        })
+    /// Puts the parts of each log together, in whatever order they were given.
+    fn join_parts(&mut self) {
+        if self.logs.iter().all(|log| log.part().is_none_or(|number| number == 0)) {
+            return;
+        }
+        let mut parts = std::mem::take(&mut self.logs);
+        parts.sort_by(|a, b| (a.series(), a.part()).cmp(&(b.series(), b.part())));
+        for log in parts {
+            match self.logs.pop() {
+                Some(last) if last.goes_on_in(&log) => self.logs.push(last.followed_by(log)),
+                last => self.logs.extend(last.into_iter().chain([log])),
+            }
+        }
     }
 
     /// Takes a file block by block, with an account of what is not as it was written.
@@ -376,18 +374,24 @@ impl<'a> Log<'a> {
     }
 
     /// Identity of a log that may be in several files.
-    fn series(&self) -> Option<(u64, &str, u32, &str)> {
+    fn series(&self) -> Option<(u64, &str, u32, &str, Side)> {
         let info = self.info.as_ref()?;
         let first = info.part.as_ref().map_or(info.started_unix_ns, |part| part.first_unix_ns);
-        Some((first, &info.boot_id, info.pid, &info.host))
+        Some((first, &info.boot_id, info.pid, &info.host, info.side))
+    }
+
+    /// Number of the part that it begins with.
+    fn part(&self) -> Option<u32> {
+        self.info.as_ref().map(|info| info.part.as_ref().map_or(0, |part| part.number))
     }
 
     /// Returns true if another log is the next part of this one.
     fn goes_on_in(&self, other: &Self) -> bool {
-        let number = |log: &Self| log.info.as_ref()?.part.as_ref().map(|part| part.number);
-        let Some(next) = number(other) else { return false };
-        let last = self.last_part.or_else(|| number(self)).unwrap_or(0);
-        next.checked_sub(1) == Some(last) && self.series() == other.series()
+        let next = other.part().and_then(|next| next.checked_sub(1));
+        next.is_some()
+            && next == self.last_part.or_else(|| self.part())
+            && self.series() == other.series()
+            && self.end.is_none_or(|end| end.continued)
     }
 
     /// Puts the next part behind this one.

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use itg_classic::log::{RECORD_LEN, is_log};
 use itg_classic::wire::log_file_name;
-use itg_engine::continue_classic;
 use itg_engine::log::{AppendError, BlockFile, DiskFile, Fsync};
+use itg_engine::{continue_classic, open_named};
 
 /// Names of our own server's files, which share the directory.
 const OURS: [&str; 3] = [".itg", ".jsonl", ".sealing"];
@@ -118,7 +118,7 @@ impl Files {
             let LogFile { file, .. } = &mut *lock(&shelf.log);
             let path = file.file().path().to_owned();
             if !file.file().is_at(&path) {
-                match continue_classic(&path) {
+                match continue_classic(&path, || open_named(&path)) {
                     Ok(opened) => *file = opened,
                     Err(error) => tracing::error!(
                         "log {}: it was moved away and could not be opened anew, and goes on where it is: {error}",

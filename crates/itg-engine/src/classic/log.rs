@@ -19,7 +19,7 @@ use itg_core::flow::Meter;
 use itg_record::{BlockBuf, FlowInfo, Kind, Note, Record};
 use itg_session::logs::keep::{AppendError, BlockFile, Fsync, Storage as _};
 
-use crate::log::place::{Beside, refused};
+use crate::log::place::{Beside, open_or_create, refused};
 use crate::log::queue::{Job, LogOutcome, Shared, fail, give, left_out};
 use crate::log::{
     DiskFile, LATER_LOST, LogQuota, LogRoom, MEANWHILE_LOST, create_named, open_locked,
@@ -243,7 +243,7 @@ impl Writer {
         if self.beside.is_some() || file.file().is_at(path) {
             return;
         }
-        match continue_classic(path) {
+        match continue_classic(path, || open_or_create(path)) {
             Ok(opened) => *file = opened,
             Err(error) => tracing::error!(
                 "log {}: it was moved away and could not be opened anew, and goes on where it is: {error}",
@@ -258,12 +258,14 @@ fn may_go(bytes: &[u8]) -> Result<(), &'static str> {
     if is_log(&bytes[..bytes.len().min(LOOKED_AT)]) { Ok(()) } else { Err("it is no log of D-ITG") }
 }
 
-/// Opens a log of D-ITG to go on behind the whole records that are in it, or makes a new one.
+/// Goes on behind the whole records of a log of D-ITG, which `open` opens or makes.
 ///
 /// # Errors
 /// A file that is no such log, or that another program uses; the system's.
-pub fn continue_classic(path: &Path) -> io::Result<BlockFile<DiskFile>> {
-    let open = || File::options().create(true).truncate(false).read(true).write(true).open(path);
+pub fn continue_classic(
+    path: &Path,
+    open: impl Fn() -> io::Result<File>,
+) -> io::Result<BlockFile<DiskFile>> {
     let mut file = DiskFile::at_end(open_locked(path, open)?, path)?;
     let bytes = file.bytes()?;
     if bytes > 0 {

@@ -62,6 +62,8 @@ pub(super) struct Part {
     builder: LogBuilder,
     /// Monotonic time of its beginning, in nanoseconds.
     since_ns: u64,
+    /// Length of what it tells of the parts before.
+    head_bytes: u64,
     /// Records lost when it began.
     lost_before: u64,
 }
@@ -73,6 +75,7 @@ impl Part {
             file: BlockFile::new(opened.file, opened.bytes, fsync),
             builder: LogBuilder::new(opened.log_id),
             since_ns: clock::monotonic_ns(),
+            head_bytes: 0,
             lost_before,
         })
     }
@@ -303,18 +306,30 @@ impl Writer {
             (Note::FlowEnd(end), Some(flows)) => drop(flows.remove(&end.index)),
             _ => {}
         }
-        if matches!(note, Note::Flow(_))
-            && let Some(Err((error, scratch))) = self.beside.take().map(Beside::take_name)
-        {
-            fail(&self.shared, format!("log {}: {error}", self.path.display()));
-            self.path = scratch;
+        if !matches!(note, Note::Flow(_)) {
+            return;
+        }
+        match self.beside.take().map(Beside::take_name) {
+            None => {}
+            Some(Ok(())) => {
+                if let Err(error) = self.fsync.opened(self.part.file.file()) {
+                    let path = self.path.display();
+                    fail(&self.shared, format!("log {path}: {error}; a loss of power may take it"));
+                }
+            }
+            Some(Err((error, scratch))) => {
+                fail(&self.shared, format!("log {}: {error}", self.path.display()));
+                self.path = scratch;
+            }
         }
     }
 
     /// Goes on in another file, if the part is complete.
     fn rotate(&mut self, now_ns: u64) {
-        let Part { file, builder, since_ns, .. } = &self.part;
-        let large = self.rotation.bytes.is_some_and(|most| file.good_bytes() >= most);
+        let Part { file, builder, since_ns, head_bytes, .. } = &self.part;
+        // A part is more than its head, however many flows are open.
+        let bytes = file.good_bytes().saturating_sub(*head_bytes);
+        let large = self.rotation.bytes.is_some_and(|most| bytes >= most.max(*head_bytes));
         let age_ns = now_ns.saturating_sub(*since_ns);
         let old = self.rotation.every.is_some_and(|every| age_ns >= nanoseconds(every));
         let waits = builder.records() == 0 || now_ns < self.rotate_from_ns;
@@ -351,7 +366,13 @@ impl Writer {
                 );
             }
         })?;
-        std::fs::set_permissions(&at, rights)
+        if let Err(error) = std::fs::set_permissions(&at, rights) {
+            tracing::warn!(
+                "log {}: it has not the rights of the part before: {error}",
+                at.display()
+            );
+        }
+        Ok(())
     }
 
     /// Returns true if the log's name leads to the file in use.
@@ -389,11 +410,15 @@ impl Writer {
         let written = part.file.append(clock::monotonic_ns(), &mut [IoSlice::new(&head)]);
         written.map_err(|failed| {
             // Nobody else has it: it is locked.
-            if before == 0 {
-                drop(std::fs::remove_file(&self.path));
+            if before == 0
+                && part.file.file().is_at(&self.path)
+                && let Ok(at) = std::fs::canonicalize(&self.path)
+            {
+                drop(std::fs::remove_file(at));
             }
             failed.error
         })?;
+        part.head_bytes = head.len() as u64;
         self.end_part(lost - self.part.lost_before, true);
         (self.part, self.info) = (part, info);
         Ok(())

@@ -54,7 +54,7 @@ pub use self::info::log_info;
 use self::limits::QUEUE;
 pub use self::limits::{LogLimits, OnFull};
 pub use self::lock::{lock, open_locked};
-pub use self::named::{create_named, replace_named};
+pub use self::named::{create_named, open_named, replace_named};
 pub(crate) use self::queue::Job;
 pub use self::queue::{LogOutcome, Shared, fail, give, left_out};
 pub(crate) use self::quota::LogRoom;

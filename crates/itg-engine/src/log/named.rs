@@ -37,7 +37,23 @@ pub fn create_named(path: &Path) -> io::Result<File> {
     Ok(made)
 }
 
-/// The same, but an ordinary file makes room when it is empty or its first bytes, at most `len`,
+/// Opens an ordinary file whose name a peer has chosen, or makes it, to go on behind what is there.
+///
+/// # Errors
+/// There is something else of that name; the system's.
+pub fn open_named(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(MODE)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(refused("it is no ordinary file")) }
+}
+
+/// As [`create_named`], but an ordinary file makes room when it is empty or its first bytes, at most `len`,
 /// are `good`, and no program writes it. A process that reads the old one keeps it.
 ///
 /// # Errors

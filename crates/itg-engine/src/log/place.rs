@@ -52,7 +52,7 @@ fn special(path: &Path) -> io::Result<Option<Opened>> {
     }
 }
 
-fn open_or_create(path: &Path) -> io::Result<File> {
+pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
 }
 
@@ -152,7 +152,7 @@ impl Beside {
         if let Some(mode) = mode {
             file.set_permissions(Permissions::from_mode(mode))?;
         }
-        let file = DiskFile::new(file, path);
+        let file = DiskFile::new(file, &beside.place);
         Ok((Opened::empty(file), Some(beside)))
     }
 

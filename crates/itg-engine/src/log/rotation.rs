@@ -28,7 +28,7 @@ pub struct Rotation {
 }
 
 /// Complete parts of a log by their numbers, in order.
-fn parts(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+fn parts(path: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let name = path.file_name().unwrap_or_default();
     let mut parts = Vec::new();
@@ -42,8 +42,8 @@ fn parts(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(parts)
 }
 
-/// The number of a part, of the log of this name.
-fn number_of(file: &OsStr, log: &OsStr) -> Option<u64> {
+/// The number of a part, of the log of this name; a date (`NAME.20261129000000`) is none.
+fn number_of(file: &OsStr, log: &OsStr) -> Option<u32> {
     let number = file.to_str()?.strip_prefix(log.to_str()?)?.strip_prefix('.')?;
     let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     number.parse().ok().filter(|_| plain)
@@ -103,6 +103,7 @@ mod tests {
             ("r.itg", None),
             ("r.itg.", None),
             ("r.itg.1.gz", None),
+            ("r.itg.20261129000000", None),
             ("r.itg.+1", None),
             ("other.itg.1", None),
         ] {

@@ -215,7 +215,7 @@ impl LogBook {
             restored.bytes = restored.bytes.saturating_add(log.bytes);
             for (block_no, records, checksum) in log.blocks {
                 if state.stored.insert(block_no) {
-                    state.records += u64::from(records);
+                    state.records = state.records.saturating_add(u64::from(records));
                     state.checksums.insert(block_no, checksum);
                 }
             }
@@ -426,7 +426,7 @@ impl LogBook {
             log.bytes = log.bytes.saturating_sub(u64::from(bytes));
             state.bytes = state.bytes.saturating_sub(u64::from(bytes));
         } else {
-            log.records += u64::from(records);
+            log.records = log.records.saturating_add(u64::from(records));
             if !log.stored.insert(block_no) {
                 log.stored.recover();
             }

@@ -10,11 +10,12 @@
 //! The index is synced before blocks follow, whatever the setting: without its line a log is no log, and its number
 //! would be given to another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 
 use itg_record::{
-    BlockFacts, FlowInfo, FoundBlock, LogEnd, LogInfo, LogPart, Note, find_blocks, note_block,
+    BlockFacts, FlowInfo, FoundBlock, LogEnd, LogInfo, LogPart, Note, find_blocks,
+    fitting_note_block,
 };
 use serde_json::{Value, json};
 
@@ -159,23 +160,49 @@ impl<F: Storage> RunFiles<F> {
     ) -> io::Result<()> {
         self.list(now_ns)?;
         let open = self.blocks.file().view(open_logs)?;
-        let head: Vec<u8> = open.iter().flat_map(|(id, log)| log.next_part(*id)).collect();
-        fsync.opened(&blocks)?;
-        let mut next = BlockFile::new(blocks, 0, fsync);
-        next.append(now_ns, &mut [IoSlice::new(&head)]).map_err(|failed| failed.error)?;
-        if let Some(index) = index {
-            let lines = self.index.file().view(<[u8]>::to_vec)?;
-            let mut copy = BlockFile::new(index, 0, Fsync::Block);
-            copy.append(now_ns, &mut [IoSlice::new(&lines)]).map_err(|failed| failed.error)?;
-            copy.file().sync_name()?;
-            self.index = copy;
+        let (mut head, mut ends) = (Vec::new(), Vec::new());
+        for (id, log) in &open {
+            if let Some((first, end)) = log.part_and_end(*id) {
+                head.extend(first);
+                ends.extend(end);
+            }
         }
-        let ends: Vec<u8> = open.iter().flat_map(|(id, log)| log.end_of_part(*id)).collect();
+        let mut next = BlockFile::new(blocks, 0, fsync);
+        let mut index = index.map(|index| BlockFile::new(index, 0, Fsync::Block));
+        let begun = self.begin(now_ns, &head, &mut next, index.as_mut(), fsync);
+        if begun.is_err()
+            && let Some(index) = &mut index
+        {
+            // Without blocks it would be another server's.
+            let _cleared = index.clear();
+        }
+        begun?;
+        if let Some(index) = index {
+            self.index = index;
+        }
         // Without them the old file has logs without an end, as after a kill.
         let _ended = self.blocks.append(now_ns, &mut [IoSlice::new(&ends)]);
         let _synced = self.blocks.settle(u64::MAX);
         self.blocks = next;
         Ok(())
+    }
+
+    /// Writes what the next files begin with: the index goes first, as it does with each log.
+    fn begin(
+        &self,
+        now_ns: u64,
+        head: &[u8],
+        blocks: &mut BlockFile<F>,
+        index: Option<&mut BlockFile<F>>,
+        fsync: Fsync,
+    ) -> io::Result<()> {
+        if let Some(index) = index {
+            let lines = self.index.file().view(<[u8]>::to_vec)?;
+            index.append(now_ns, &mut [IoSlice::new(&lines)]).map_err(|failed| failed.error)?;
+            index.file().sync_name()?;
+        }
+        fsync.opened(blocks.file())?;
+        blocks.append(now_ns, &mut [IoSlice::new(head)]).map_err(|failed| failed.error)
     }
 
     /// Instant at which the blocks have to be synced, if they have.
@@ -214,15 +241,17 @@ fn entries(index: &[u8]) -> (u64, Vec<(u32, [u8; 16])>) {
 
 /// Ranges of numbers that are told apart in the description of a log that goes on in another file.
 const MOST_RANGES: usize = 1 << 16;
-/// Flows of a log that are described again in another file.
-const MOST_FLOWS: usize = 1 << 16;
+/// Descriptions of flows that are written again in another file, in bytes a log.
+const MOST_DESCRIBED: usize = 16 << 20;
 
 /// A log without an end, as its file has it.
 #[derive(Debug)]
 struct OpenLog {
     info: Option<LogInfo>,
-    /// Open flows by index, with the numbers of the blocks that describe them.
-    flows: BTreeMap<u32, (u32, FlowInfo)>,
+    /// Open flows by index, with the numbers of the blocks that describe them, and the lengths of those.
+    flows: BTreeMap<u32, (u32, usize, FlowInfo)>,
+    /// The sum of those lengths.
+    described: usize,
     /// Numbers of all its blocks so far, those in earlier files among them.
     numbers: BlockSet,
     highest: u32,
@@ -233,12 +262,13 @@ struct OpenLog {
 /// The logs of a file that have no end yet, by their numbers.
 fn open_logs(bytes: &[u8]) -> BTreeMap<u32, OpenLog> {
     let mut logs: BTreeMap<u32, OpenLog> = BTreeMap::new();
-    let mut ended = Vec::new();
+    let mut ended = BTreeSet::new();
     for FoundBlock { at, facts } in find_blocks(bytes).1 {
-        let BlockFacts { log_id, block_no, records, .. } = facts;
+        let BlockFacts { log_id, block_no, records, len, .. } = facts;
         let log = logs.entry(log_id).or_insert_with(|| OpenLog {
             info: None,
             flows: BTreeMap::new(),
+            described: 0,
             numbers: BlockSet::new(MOST_RANGES),
             highest: 0,
             records: (0, 0),
@@ -254,13 +284,15 @@ fn open_logs(bytes: &[u8]) -> BTreeMap<u32, OpenLog> {
                 log.records.1 = info.part.as_ref().map_or(0, |part| part.records);
                 log.info = Some(info);
             }
-            Some(Note::Flow(info))
-                if log.flows.len() < MOST_FLOWS || log.flows.contains_key(&info.index) =>
-            {
-                log.flows.insert(info.index, (block_no, info));
+            Some(Note::Flow(info)) => {
+                log.close(info.index);
+                if log.described + len <= MOST_DESCRIBED {
+                    log.described += len;
+                    log.flows.insert(info.index, (block_no, len, info));
+                }
             }
-            Some(Note::FlowEnd(end)) => drop(log.flows.remove(&end.index)),
-            Some(Note::End(_)) => ended.push(log_id),
+            Some(Note::FlowEnd(end)) => log.close(end.index),
+            Some(Note::End(_)) => drop(ended.insert(log_id)),
             _ => {}
         }
     }
@@ -269,9 +301,14 @@ fn open_logs(bytes: &[u8]) -> BTreeMap<u32, OpenLog> {
 }
 
 impl OpenLog {
-    /// First blocks of the log in its next file; none of a log whose description has not come.
-    fn next_part(&self, log_id: u32) -> Vec<u8> {
-        let Some(info) = &self.info else { return Vec::new() };
+    fn close(&mut self, flow: u32) {
+        self.described -= self.flows.remove(&flow).map_or(0, |(_, len, _)| len);
+    }
+
+    /// First blocks of the log in its next file, and the one that ends it in this file; none of a log whose description
+    /// has not come, or has no room for what is told of earlier files.
+    fn part_and_end(&self, log_id: u32) -> Option<(Vec<u8>, Vec<u8>)> {
+        let info = self.info.as_ref()?;
         let before = info.part.as_ref();
         let part = LogPart {
             number: before.map_or(0, |part| part.number).saturating_add(1),
@@ -281,19 +318,14 @@ impl OpenLog {
             records: self.records.0.saturating_add(self.records.1),
         };
         let info = LogInfo { part: Some(part), ..info.clone() };
-        let mut head = note_block(&Note::Log(info), log_id, 0);
-        for (block_no, info) in self.flows.values() {
-            head.extend(note_block(&Note::Flow(info.clone()), log_id, *block_no));
+        let mut head = fitting_note_block(&Note::Log(info), log_id, 0)?;
+        for (block_no, _, info) in self.flows.values() {
+            head.extend(fitting_note_block(&Note::Flow(info.clone()), log_id, *block_no)?);
         }
-        head
-    }
-
-    /// The block that ends the log in this file.
-    fn end_of_part(&self, log_id: u32) -> Vec<u8> {
         let block_no = self.highest.saturating_add(1);
         let (blocks, records) = (u64::from(block_no) + 1, self.records.0);
         let end = LogEnd { blocks, records, lost_records: 0, continued: true };
-        if self.info.is_some() { note_block(&Note::End(end), log_id, block_no) } else { Vec::new() }
+        Some((head, fitting_note_block(&Note::End(end), log_id, block_no)?))
     }
 }
 
