@@ -71,10 +71,12 @@ impl<F: Storage> RunFiles<F> {
         if no_log && bytes.map_err(OpenError::Blocks)? > 0 {
             return Err(OpenError::Blocks(not_ours("is there already and no log")));
         }
-        // A line that is torn has no end.
+        // A line that is torn has no end, or is no text where power was lost.
         let rest_has_lines = index.view(|bytes| {
             let good = usize::try_from(index_bytes).unwrap_or(usize::MAX);
-            bytes.get(good..).is_some_and(|rest| rest.contains(&b'\n'))
+            let rest = bytes.get(good..).unwrap_or_default();
+            let mut lines = rest.split_inclusive(|byte| *byte == b'\n');
+            lines.any(|line| line.ends_with(b"\n") && str::from_utf8(line).is_ok())
         });
         let torn = line_bytes.map_err(OpenError::Index)? - index_bytes;
         if torn > MOST_TORN || rest_has_lines.map_err(OpenError::Index)? {
