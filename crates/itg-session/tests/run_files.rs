@@ -103,7 +103,7 @@ fn a_torn_line_is_cut_off_and_the_next_one_is_read() {
     for log_id in [1, 2] {
         let (mut files, _) = open();
         files.enrol(1, log_id, &who()).expect("room");
-        index.bytes.borrow_mut().extend(b"{\"host\":\"a\",\xff\0");
+        index.bytes.borrow_mut().extend(b"{\"host\":\"a\",\xff\0\n\n\xfe");
     }
     let (_, logs) = open();
     let numbers: Vec<u32> = logs.iter().map(|log| log.log_id).collect();
