@@ -27,7 +27,7 @@ use crate::logs::book::RestoredLog;
 use crate::logs::message::{Registration, Role};
 use crate::logs::name::{hex, unhex};
 
-/// Shortest line that is taken for somebody's text, in bytes: of torn bytes hardly one in 2¹⁶ is so long and text.
+/// Whole lines of text that make a file somebody's, in bytes: torn bytes hardly once in 2¹⁶ hold so many.
 const TEXT: usize = 16;
 /// Longest end of an index that may be a torn line, in bytes.
 const MOST_TORN: u64 = 16 << 10;
@@ -74,15 +74,15 @@ impl<F: Storage> RunFiles<F> {
             return Err(OpenError::Blocks(not_ours("is there already and no log")));
         }
         // A line that is torn has no end; where power was lost it may be any bytes, but hardly whole lines of text.
-        let rest_has_lines = index.view(|bytes| {
+        let rest_is_text = index.view(|bytes| {
             let good = usize::try_from(index_bytes).unwrap_or(usize::MAX);
             let rest = bytes.get(good..).unwrap_or_default();
-            let mut lines = rest.split_inclusive(|byte| *byte == b'\n');
-            let is_text = |line: &[u8]| line.len() >= TEXT && str::from_utf8(line).is_ok();
-            lines.any(|line| line.ends_with(b"\n") && is_text(line))
+            let lines = rest.split_inclusive(|byte| *byte == b'\n');
+            let text = lines.filter(|line| line.ends_with(b"\n") && str::from_utf8(line).is_ok());
+            text.map(<[u8]>::len).sum::<usize>() >= TEXT
         });
         let torn = line_bytes.map_err(OpenError::Index)? - index_bytes;
-        if torn > MOST_TORN || (entries.is_empty() && rest_has_lines.map_err(OpenError::Index)?) {
+        if torn > MOST_TORN || (entries.is_empty() && rest_is_text.map_err(OpenError::Index)?) {
             return Err(OpenError::Index(not_ours("is there already and no index of logs")));
         }
         blocks.cut(good_bytes).map_err(OpenError::Blocks)?;
