@@ -157,13 +157,13 @@ fn quoted(text: &str) -> String {
 /// values over time: what ITGDec's `-d`, `-j`, `-b` and `-p` files hold, one matrix for all.
 fn octave(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "% itg-decode: one row a flow and side; NaN where a figure is not known.")?;
-    let names: Vec<_> = flow_table::number_names().map(quoted).collect();
+    let (names, rows) = flow_table::numbers(report);
+    let names: Vec<_> = names.into_iter().map(quoted).collect();
     writeln!(out, "flow_columns = {{{}}};", names.join(", "))?;
     writeln!(out, "flows = [")?;
-    for flow in &report.flows {
-        let cells = flow_table::number_cells(flow);
+    for row in rows {
         let row: Vec<_> =
-            cells.map(|cell| if cell.is_empty() { "NaN".to_owned() } else { cell }).collect();
+            row.iter().map(|cell| if cell.is_empty() { "NaN" } else { cell }).collect();
         writeln!(out, "{}", row.join(" "))?;
     }
     writeln!(out, "];")?;

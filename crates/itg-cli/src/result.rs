@@ -18,11 +18,11 @@ use itg_session::{
 };
 use itg_stats::delay::{Delay, Jitter};
 use itg_stats::fidelity::{Fidelity, Verdict};
+use itg_stats::metric::Sums;
 use itg_stats::report::{
     ClockReport, DelayBasis, FlowReport, GroupReport, Metrics, REPORT_SCHEMA, Report, TotalReport,
 };
 use itg_stats::stats::{LossBasis, Volume};
-use itg_stats::sum::Sum;
 use itg_stats::summary::{self, DIRECTION};
 use serde_json::{Map, Value};
 
@@ -368,26 +368,33 @@ fn report(ended: &[Ended<'_>], run: &str, seed: Option<u64>) -> Report {
     }
 }
 
+/// What both sides counted of a flow.
+pub(crate) fn counted(totals: Option<&FlowTotals>, counts: Option<&FlowCounts>) -> Metrics {
+    let mut metrics = Metrics {
+        sent_packets: totals.map(|totals| totals.packets),
+        skipped_packets: totals.map(|totals| totals.skipped),
+        duplicated: counts.map(|counts| counts.packets.saturating_sub(counts.unique)),
+        ..Metrics::default()
+    };
+    if let Some((totals, counts)) = totals.zip(counts) {
+        metrics.excess_packets = counts.unique.saturating_sub(totals.packets);
+        // Of nothing there is no share.
+        let sent = Some(totals.packets).filter(|sent| *sent > 0 || counts.unique > 0);
+        metrics.lost = sent.and_then(|sent| sent.checked_sub(counts.unique));
+        metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
+    }
+    metrics
+}
+
 fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Total) -> FlowReport {
     let (off_ns, clock) = match (ended.clock, ended.measure) {
         (Some(clock), Some(measure)) => clock.over(measure),
         _ => (0, None),
     };
     let volume = volume(ended);
-    let mut metrics = Metrics::of_volume(&volume);
-    metrics.sent_packets = ended.totals.map(|totals| totals.packets);
-    metrics.skipped_packets = ended.totals.map(|totals| totals.skipped);
-    if let Some(counts) = ended.counts {
-        metrics.duplicated = Some(counts.packets.saturating_sub(counts.unique));
-        metrics.reordered = ended.measure.map(|measure| measure.reordered);
-        if let Some(totals) = ended.totals {
-            metrics.excess_packets = counts.unique.saturating_sub(totals.packets);
-            // Of nothing there is no share.
-            let sent = Some(totals.packets).filter(|sent| *sent > 0 || counts.unique > 0);
-            metrics.lost = sent.and_then(|sent| sent.checked_sub(counts.unique));
-            metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
-        }
-    }
+    let mut metrics = counted(ended.totals, ended.counts);
+    metrics.set_volume(&volume);
+    metrics.reordered = ended.counts.and(ended.measure).map(|measure| measure.reordered);
     if let Some(delays) = ended.measure.and_then(|measure| measure.delays.as_ref()) {
         let pool = Pool::of(delays, off_ns);
         metrics.delay_ns = pool.delay();
@@ -587,11 +594,7 @@ struct Total {
     /// A flow has packets and no times.
     untimed: bool,
     sums: Metrics,
-    lost: Sum,
-    duplicated: Sum,
-    reordered: Sum,
-    sent: Sum,
-    skipped: Sum,
+    counts: Sums,
     /// Flows whose fidelity is not known.
     unjudged: u64,
     pool: Pool,
@@ -610,11 +613,7 @@ impl Total {
     fn add(&mut self, volume: &Volume, of: &Metrics) {
         self.volume.merge(volume);
         self.untimed |= volume.packets > 0 && volume.first_unix_ns.is_none();
-        self.lost.add(of.lost);
-        self.duplicated.add(of.duplicated);
-        self.reordered.add(of.reordered);
-        self.sent.add(of.sent_packets);
-        self.skipped.add(of.skipped_packets);
+        self.counts.add(of);
         self.sums.negative_delays = self.sums.negative_delays.saturating_add(of.negative_delays);
         self.sums.excess_packets = self.sums.excess_packets.saturating_add(of.excess_packets);
         self.unjudged += u64::from(of.fidelity.verdict == Verdict::Unknown);
@@ -633,12 +632,8 @@ impl Total {
             (self.volume.first_unix_ns, self.volume.last_unix_ns) = (None, None);
         }
         let mut metrics = Metrics::of_volume(&self.volume);
-        metrics.lost = self.lost.known();
+        self.counts.put(&mut metrics);
         metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
-        metrics.duplicated = self.duplicated.known();
-        metrics.reordered = self.reordered.known();
-        metrics.sent_packets = self.sent.known();
-        metrics.skipped_packets = self.skipped.known();
         metrics.excess_packets = self.sums.excess_packets;
         metrics.fidelity = self.sums.fidelity;
         metrics.fidelity.not_all_judged(self.unjudged, flows);

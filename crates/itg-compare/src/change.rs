@@ -15,7 +15,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use itg_core::text::suggestion;
-use itg_stats::gate::{Judgement, Kind, Outcome};
+use itg_stats::gate::{Judgement, Kind, Outcome, kind_of};
 
 use crate::comparison::{Comparison, Difference, Pairing};
 use crate::figures::FIGURES;
@@ -112,7 +112,7 @@ impl FromStr for ChangeGate {
 
 /// The kind of a figure of comparisons, which gates know, too.
 fn kind(name: &str) -> Kind {
-    Kind::of(name).unwrap_or(Kind::Number)
+    kind_of(name).unwrap_or(Kind::Number)
 }
 
 /// The scope of a name, and the name of the figure.

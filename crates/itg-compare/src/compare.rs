@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use itg_stats::metric::{Figure, Metric};
 use itg_stats::plot::Curves;
 use itg_stats::quantiles::Point;
 use itg_stats::report::{BasisKind, FlowReport, Metrics, Report};
@@ -166,8 +167,11 @@ fn pairing(
     let figures = FIGURES
         .iter()
         .enumerate()
-        .map(|(place, &(metric, unit, needs_clock, get))| {
-            let (a, b) = (get(a), get(b));
+        .map(|(place, &(metric, needs_clock))| {
+            let row = Metric::named(metric);
+            let of = |m: &Metrics| row.and_then(|row| row.of(m)).and_then(Figure::number);
+            let (a, b) = (of(a), of(b));
+            let unit = row.map_or("1", |row| row.kind.unit());
             let usable = (clocks || !needs_clock) && view.shares(metric);
             let difference = a.zip(b).filter(|_| usable).map(|(a, b)| b - a);
             let interval = intervals.get(place).copied().flatten();

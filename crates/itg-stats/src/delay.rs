@@ -240,6 +240,79 @@ fn fade(steps: u64) -> f64 {
     i32::try_from(steps).map_or(0.0, |n| (15.0f64 / 16.0).powi(n))
 }
 
+/// Uncertainty stated for a delay whose two times come from one clock, in nanoseconds: the clock is
+/// read shortly before the kernel takes a packet. An assumption of 1 µs, not a measurement of the
+/// host.
+pub const SAME_CLOCK_UNCERTAINTY_NS: u64 = 1_000;
+
+/// Basis of a delay: the meaning of its zero, and its uncertainty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DelayBasis {
+    /// Absolute or relative.
+    pub kind: BasisKind,
+    /// Largest error of an absolute delay, in nanoseconds.
+    pub uncertainty_ns: Option<u64>,
+}
+
+/// Kind of delays: values with a meaning of their own, or differences only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum BasisKind {
+    /// Both times come from one clock, or from two whose offset is known well enough.
+    Absolute,
+    /// The times come from two clocks: only differences between delays mean something.
+    Relative,
+}
+
+impl DelayBasis {
+    /// Both times come from one clock.
+    pub const ONE_CLOCK: Self =
+        Self { kind: BasisKind::Absolute, uncertainty_ns: Some(SAME_CLOCK_UNCERTAINTY_NS) };
+    /// The times come from two clocks whose difference is not known.
+    pub const TWO_CLOCKS: Self = Self { kind: BasisKind::Relative, uncertainty_ns: None };
+
+    /// Two clocks whose offset has been taken off within a bound, for delays with this median.
+    ///
+    /// Absolute when the bound is at most 3/2 of the median. No narrower rule would do: the bound is half a round trip
+    /// at least, which is what the delay itself comes to when both directions are alike.
+    #[must_use]
+    pub const fn corrected(bound_ns: u64, median_ns: i64) -> Self {
+        let uncertainty_ns = bound_ns.saturating_add(SAME_CLOCK_UNCERTAINTY_NS);
+        let median = if median_ns > 0 { median_ns.unsigned_abs() } else { 0 };
+        if uncertainty_ns.saturating_mul(2) <= median.saturating_mul(3) {
+            Self { kind: BasisKind::Absolute, uncertainty_ns: Some(uncertainty_ns) }
+        } else {
+            Self::TWO_CLOCKS
+        }
+    }
+
+    /// The basis of delays of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self.kind, other.kind) {
+            (BasisKind::Absolute, BasisKind::Absolute) => {
+                let uncertainty_ns = self.uncertainty_ns.max(other.uncertainty_ns);
+                Self { kind: BasisKind::Absolute, uncertainty_ns }
+            }
+            _ => Self::TWO_CLOCKS,
+        }
+    }
+}
+
+/// Lateness in nanoseconds: sent − (start of the flow + planned).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Lateness {
+    /// Median.
+    pub p50: i64,
+    /// 99th percentile.
+    pub p99: i64,
+    /// Largest.
+    pub max: i64,
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

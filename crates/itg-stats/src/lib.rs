@@ -20,9 +20,11 @@ pub mod figures;
 pub mod filter;
 pub mod gate;
 mod in_order;
+pub mod kind;
 mod logs;
 pub mod markdown;
 mod marks;
+pub mod metric;
 mod packets;
 pub mod plan;
 pub mod plot;
@@ -36,6 +38,7 @@ pub mod summary;
 pub mod tcp;
 pub mod text;
 mod total;
+mod volume;
 
 pub use itg_fidelity::{self as fidelity, autocorrelation, distribution_test, moments, quantiles};
 

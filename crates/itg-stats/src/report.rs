@@ -9,25 +9,17 @@ use itg_clocks::{ClockModel, Step};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::delay::{Delay, DelayStats, Jitter, SampleDistribution};
-use crate::departures::{Departed, DeparturesReport};
-use crate::fidelity::Fidelity;
-use crate::figures::{Ipdv, Ledger, LossModel, Pdv, Percentiles, Reordering, Way};
+pub use crate::delay::{BasisKind, DelayBasis, Lateness, SAME_CLOCK_UNCERTAINTY_NS};
+use crate::departures::DeparturesReport;
 use crate::marks::MarksReport;
+pub use crate::metric::Metrics;
 use crate::plot::Plots;
 use crate::promise::PromiseReport;
-use crate::sequence::Loss;
 use crate::series::IntervalRow;
-use crate::stats::{LossBasis, Volume};
 use crate::tcp::TcpReport;
 
 /// Value of [`Report::schema`].
 pub const REPORT_SCHEMA: u32 = 1;
-
-/// Uncertainty stated for a delay whose two times come from one clock, in nanoseconds: the clock is
-/// read shortly before the kernel takes a packet. An assumption of 1 µs, not a measurement of the
-/// host.
-pub const SAME_CLOCK_UNCERTAINTY_NS: u64 = 1_000;
 
 /// Everything decoded from one or more logs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -129,126 +121,6 @@ impl FlowReport {
     }
 }
 
-/// The figures of a flow, or of all flows.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Metrics {
-    /// Packets: arrived at the receiver, sent at the sender, come back in a round-trip flow.
-    pub packets: u64,
-    /// Their bytes, ITG's header included, headers of the protocols below excluded.
-    pub bytes: u64,
-    /// Time between the first and the last of them.
-    pub duration_ns: u64,
-    /// 8 · bytes / duration; 0 when the duration is 0.
-    pub bitrate_bps: f64,
-    /// Packets / duration; 0 when the duration is 0.
-    pub packet_rate_pps: f64,
-    /// Packets that were sent and did not arrive.
-    pub lost: Option<u64>,
-    /// Arrivals of packets that had arrived before.
-    pub duplicated: Option<u64>,
-    /// Packets that arrived after one with a larger number.
-    pub reordered: Option<u64>,
-    /// Runs of consecutive lost packets.
-    pub loss_bursts: Option<u64>,
-    /// Lost packets per run; 0 without loss.
-    pub loss_burst_mean: Option<f64>,
-    /// Delay; one-way, or of the round trip when `meter` is `rtt` and `side` is `sender`.
-    pub delay_ns: Option<Delay>,
-    /// Basis of the delay: absolute or relative.
-    pub delay_basis: Option<DelayBasis>,
-    /// Variation of the delay.
-    pub jitter_ns: Option<Jitter>,
-    /// Lateness: time from the planned time of a packet until it left, in nanoseconds.
-    pub lateness_ns: Option<Lateness>,
-    /// Agreement of the traffic sent with the traffic requested.
-    #[cfg_attr(test, schemars(schema_with = "schema::fidelity"))]
-    pub fidelity: Fidelity,
-    /// Packets sent, where that is known.
-    pub sent_packets: Option<u64>,
-    /// Packets that the sender left out because they were late.
-    pub skipped_packets: Option<u64>,
-    /// Different packets that arrived beyond those that their senders account for. Above 0 `lost` is not known.
-    pub excess_packets: u64,
-    /// Source of the number of lost packets.
-    pub lost_basis: Option<LossBasis>,
-    /// Delays below 0, which only clocks that disagree can give; they are part of `delay_ns`.
-    pub negative_delays: u64,
-    /// 8 · bytes of first arrivals / duration: duplicates do not count (RFC 2647, section 3.17).
-    pub goodput_bps: Option<f64>,
-    /// Percentiles of the delay, with the count behind them.
-    pub delay_percentiles_ns: Option<Percentiles>,
-    /// Percentiles 1 to 99 of the delay (nearest rank), for gates.
-    #[serde(skip)]
-    pub delay_percents_ns: Option<Box<[i64; 99]>>,
-    /// Delay variation from packet to packet.
-    pub ipdv_ns: Option<Ipdv>,
-    /// Delay variation against the smallest delay.
-    pub pdv_ns: Option<Pdv>,
-    /// Loss as a process of two states; `None` where it is not known which packets were lost.
-    pub loss_model: Option<LossModel>,
-    /// Extent of reordering.
-    pub reordering: Option<Reordering>,
-    /// Time of the packets by its place, and lost packets by the place of their loss.
-    pub ledger: Ledger,
-}
-
-/// Basis of a delay: the meaning of its zero, and its uncertainty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct DelayBasis {
-    /// Absolute or relative.
-    pub kind: BasisKind,
-    /// Largest error of an absolute delay, in nanoseconds.
-    pub uncertainty_ns: Option<u64>,
-}
-
-/// Kind of delays: values with a meaning of their own, or differences only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum BasisKind {
-    /// Both times come from one clock, or from two whose offset is known well enough.
-    Absolute,
-    /// The times come from two clocks: only differences between delays mean something.
-    Relative,
-}
-
-impl DelayBasis {
-    /// Both times come from one clock.
-    pub const ONE_CLOCK: Self =
-        Self { kind: BasisKind::Absolute, uncertainty_ns: Some(SAME_CLOCK_UNCERTAINTY_NS) };
-    /// The times come from two clocks whose difference is not known.
-    pub const TWO_CLOCKS: Self = Self { kind: BasisKind::Relative, uncertainty_ns: None };
-
-    /// Two clocks whose offset has been taken off within a bound, for delays with this median.
-    ///
-    /// Absolute when the bound is at most 3/2 of the median. No narrower rule would do: the bound is half a round trip
-    /// at least, which is what the delay itself comes to when both directions are alike.
-    #[must_use]
-    pub const fn corrected(bound_ns: u64, median_ns: i64) -> Self {
-        let uncertainty_ns = bound_ns.saturating_add(SAME_CLOCK_UNCERTAINTY_NS);
-        let median = if median_ns > 0 { median_ns.unsigned_abs() } else { 0 };
-        if uncertainty_ns.saturating_mul(2) <= median.saturating_mul(3) {
-            Self { kind: BasisKind::Absolute, uncertainty_ns: Some(uncertainty_ns) }
-        } else {
-            Self::TWO_CLOCKS
-        }
-    }
-
-    /// The basis of delays of both.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        match (self.kind, other.kind) {
-            (BasisKind::Absolute, BasisKind::Absolute) => {
-                let uncertainty_ns = self.uncertainty_ns.max(other.uncertainty_ns);
-                Self { kind: BasisKind::Absolute, uncertainty_ns }
-            }
-            _ => Self::TWO_CLOCKS,
-        }
-    }
-}
-
 /// Comparison of the receiver's clock with the sender's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -292,18 +164,6 @@ impl ClockReport {
             round_trip_ns: clock.round_trip_ns(),
         }
     }
-}
-
-/// Lateness in nanoseconds: sent − (start of the flow + planned).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Lateness {
-    /// Median.
-    pub p50: i64,
-    /// 99th percentile.
-    pub p99: i64,
-    /// Largest.
-    pub max: i64,
 }
 
 /// All flows together. A flow whose sender and receiver both have a log counts once: at its
@@ -439,68 +299,6 @@ impl std::fmt::Display for LogDamage {
     }
 }
 
-impl Metrics {
-    /// Figures of a volume; everything else unknown.
-    #[must_use]
-    pub fn of_volume(volume: &Volume) -> Self {
-        Self {
-            packets: volume.packets,
-            bytes: volume.bytes,
-            duration_ns: volume.duration_ns(),
-            bitrate_bps: volume.bitrate_bps(),
-            packet_rate_pps: volume.packet_rate_pps(),
-            ..Self::default()
-        }
-    }
-
-    pub(crate) fn set_bursts(&mut self, loss: Loss) {
-        self.loss_bursts = Some(loss.bursts);
-        let mean = if loss.bursts == 0 { 0.0 } else { loss.lost as f64 / loss.bursts as f64 };
-        self.loss_burst_mean = Some(mean);
-    }
-
-    pub(crate) fn set_delay(&mut self, delay: &DelayStats) {
-        self.delay_ns = delay.delay();
-        self.jitter_ns = delay.jitter();
-        self.delay_percentiles_ns = Percentiles::of(delay.distribution().quantiles());
-        let percents = || {
-            let shares = std::array::from_fn(|place| (place + 1) as f64 / 100.0);
-            Box::new(delay.distribution().quantiles().at(shares))
-        };
-        self.delay_percents_ns = self.delay_ns.map(|_| percents());
-        self.ipdv_ns = delay.ipdv();
-        self.pdv_ns = delay.pdv();
-        self.negative_delays = delay.negative();
-    }
-
-    /// Adds the stamps of departures: the time in the sender's stack, and, where the kernel kept
-    /// the times of packets, their lateness and its effect on the verdict.
-    pub(crate) fn set_departures(&mut self, departed: &Departed) {
-        self.ledger.departure_ns = Way::of(&departed.stack);
-        if departed.report.held {
-            departed.judge(&mut self.fidelity);
-            self.set_lateness(&departed.lateness);
-            self.ledger.lateness_ns = Way::of(&departed.lateness);
-        }
-    }
-
-    pub(crate) fn set_lateness(&mut self, lateness: &SampleDistribution) {
-        let max = lateness.moments().max();
-        let [p50, p99] = lateness.quantiles().at([0.5, 0.99]);
-        self.lateness_ns = (lateness.moments().count() > 0).then_some(Lateness { p50, p99, max });
-    }
-
-    /// Share of the packets sent that were lost. Where their number is not known it is taken as
-    /// D-ITG does: L / (n + L), n without duplicates.
-    #[must_use]
-    pub fn loss_share(&self) -> Option<f64> {
-        let lost = self.lost?;
-        let arrived = self.packets.saturating_sub(self.duplicated.unwrap_or(0));
-        let sent = self.sent_packets.unwrap_or_else(|| arrived.saturating_add(lost));
-        Some(if sent == 0 { 0.0 } else { lost as f64 / sent as f64 })
-    }
-}
-
 impl Report {
     /// The report as one JSON object over several lines; `docs/report.schema.json` is its schema.
     #[must_use]
@@ -511,7 +309,7 @@ impl Report {
 }
 
 #[cfg(test)]
-mod schema {
+pub(crate) mod schema {
     use schemars::generate::SchemaSettings;
     use schemars::{Schema, SchemaGenerator, json_schema};
 
@@ -521,14 +319,14 @@ mod schema {
     const FOREIGN: [&str; 2] = ["Fidelity", "Step"];
 
     // The schemas below are of these types.
-    const _: fn(&Metrics) -> &Fidelity = |metrics| &metrics.fidelity;
+    const _: fn(&Metrics) -> &crate::fidelity::Fidelity = |metrics| &metrics.fidelity;
     const _: fn(&ClockReport) -> &Vec<Step> = |clock| &clock.steps;
 
-    pub(super) fn fidelity(_: &mut SchemaGenerator) -> Schema {
+    pub(crate) fn fidelity(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "$ref": "#/$defs/Fidelity" })
     }
 
-    pub(super) fn steps(_: &mut SchemaGenerator) -> Schema {
+    pub(crate) fn steps(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "array", "items": { "$ref": "#/$defs/Step" } })
     }
 

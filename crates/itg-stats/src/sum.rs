@@ -22,12 +22,6 @@ impl Sum {
     pub fn known(self) -> Option<u64> {
         self.told.filter(|_| !self.unknown)
     }
-
-    /// Returns true if a flow did not tell its count.
-    #[must_use]
-    pub const fn lacks_some(self) -> bool {
-        self.unknown
-    }
 }
 
 #[cfg(test)]
@@ -39,10 +33,10 @@ mod tests {
         let of = |counts: &[Option<u64>]| {
             let mut sum = Sum::default();
             counts.iter().for_each(|count| sum.add(*count));
-            (sum.known(), sum.lacks_some())
+            sum.known()
         };
-        assert_eq!(of(&[]), (None, false));
-        assert_eq!(of(&[Some(2), Some(u64::MAX)]), (Some(u64::MAX), false));
-        assert_eq!(of(&[Some(2), None, Some(3)]), (None, true));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[Some(2), Some(u64::MAX)]), Some(u64::MAX));
+        assert_eq!(of(&[Some(2), None, Some(3)]), None);
     }
 }

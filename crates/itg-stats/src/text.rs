@@ -9,7 +9,9 @@ use std::fmt::Write;
 use itg_core::text::visible;
 use itg_core::units::format_duration_ns;
 
+use crate::kind::Kind;
 use crate::marks::MarksReport;
+use crate::metric::{Figure, METRICS, Part};
 use crate::report::{
     BasisKind, ClockReport, DelayBasis, FlowReport, GroupReport, Intervals, Metrics, Report,
 };
@@ -120,90 +122,55 @@ impl Page {
         self.count(bytes, Some(m.bytes), "B");
         self.value("Average bitrate", &format!("{:.6}", m.bitrate_bps / 1e3), "Kbit/s");
         self.value("Average packet rate", &format!("{:.6}", m.packet_rate_pps), "pkt/s");
-        self.losses(m);
-        self.delays(m);
-        self.hosts(m);
-        self.fidelity(m);
-    }
-
-    /// Packets that are missing, came twice, or came late.
-    fn losses(&mut self, m: &Metrics) {
         let dropped = m.lost.map_or_else(|| "-".to_owned(), |lost| lost.to_string());
         let share = m.loss_share().map_or_else(String::new, |s| format!(" ({:.2} %)", 100.0 * s));
         self.value("Packets dropped", &dropped, &format!("pkt{share}"));
         let burst = m.loss_burst_mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.6}"));
         self.value("Average loss-burst size", &burst, "pkt");
-        self.count("Loss bursts", m.loss_bursts, "");
         if let Some(basis) = m.lost_basis {
             self.value("Loss found by", loss_basis(basis), "");
         }
-        self.count("Packets sent", m.sent_packets, "pkt");
-        if m.excess_packets > 0 {
-            self.count("Arrived beyond those sent", Some(m.excess_packets), "pkt");
-        }
-        if m.skipped_packets.is_some_and(|skipped| skipped > 0) {
-            self.count("Packets left out", m.skipped_packets, "pkt");
-        }
-        self.count("Duplicate packets", m.duplicated, "pkt");
-        self.count("Reordered packets", m.reordered, "pkt");
-        if let Some(r) = m.reordering.filter(|_| m.reordered.is_some_and(|count| count > 0)) {
-            let extent = format!("{:.3}", r.extent_mean);
-            self.value("Reordering extent", &extent, &format!("pkt (largest {})", r.extent_max));
-        }
-        if let Some(model) = m.loss_model.filter(|_| m.lost.is_some_and(|lost| lost > 0)) {
-            let share = |p: Option<f64>| p.map_or_else(|| "-".to_owned(), |p| format!("{p:.6}"));
-            self.value("Loss behind an arrival", &share(model.p), "(Gilbert p)");
-            self.value("Arrival behind a loss", &share(model.r), "(Gilbert r)");
-            self.count("Longest loss burst", Some(model.burst_max), "pkt");
-        }
-        self.split(m);
-        if m.duplicated.is_some_and(|count| count > 0) {
-            let goodput =
-                m.goodput_bps.map_or_else(|| "-".to_owned(), |b| format!("{:.6}", b / 1e3));
-            self.value("Goodput", &goodput, "Kbit/s");
-        }
-    }
-
-    /// Delays and jitter beyond their means.
-    fn delays(&mut self, m: &Metrics) {
-        if let Some(d) = m.delay_ns {
-            for (label, value) in [
-                ("Delay, median", d.p50),
-                ("Delay, 90th percentile", d.p90),
-                ("Delay, 99th percentile", d.p99),
-                ("Delay, 99.9th percentile", d.p999),
-            ] {
-                self.seconds(label, Some(value as f64));
-            }
+        self.part(m, Part::Packets);
+        self.part(m, Part::Delays);
+        if m.delay_ns.is_some() {
             self.value("Delay basis", &basis(m.delay_basis), "");
         }
-        if m.negative_delays > 0 {
-            self.count("Negative delays", Some(m.negative_delays), "pkt");
-        }
-        if let Some(j) = m.jitter_ns {
-            self.seconds("Jitter, RFC 3550", j.rfc3550);
-            self.seconds("Jitter, 99th percentile", Some(j.p99 as f64));
-        }
-        if let Some(pdv) = m.pdv_ns {
-            self.seconds("PDV, 99th percentile", pdv.percentiles.p99.map(|ns| ns as f64));
+        self.part(m, Part::Hosts);
+        let f = &m.fidelity;
+        let mode =
+            f.burst.map_or_else(String::new, |n| format!("(burst mode, {n} packets at a time)"));
+        self.value("Fidelity", f.verdict.name(), &mode);
+        self.part(m, Part::Fidelity);
+        for reason in &f.reasons {
+            self.line(&format!("Fidelity: {reason}"));
         }
     }
 
-    /// Time in the network stacks of both hosts, and lateness.
-    fn hosts(&mut self, m: &Metrics) {
-        if let Some(way) = m.ledger.departure_ns {
-            self.seconds("Send stack, median", Some(way.p50 as f64));
-            self.seconds("Send stack, 99th perc.", Some(way.p99 as f64));
-            self.count("Send stack, stamps", Some(way.count), "pkt");
+    /// Lines of the metrics that belong here.
+    fn part(&mut self, m: &Metrics, part: Part) {
+        for metric in METRICS {
+            let Some(line) = metric.line.filter(|line| line.part == part && (line.when)(m)) else {
+                continue;
+            };
+            let unit = match metric.kind {
+                Kind::Time => "s",
+                Kind::BitRate => "Kbit/s",
+                Kind::Share => "%",
+                _ if metric.unit == "packets" => "pkt",
+                _ => metric.unit,
+            };
+            let figure = metric.of(m);
+            let value = match (metric.kind, figure.and_then(Figure::number)) {
+                (Kind::Time, Some(ns)) => format!("{:.9}", ns / 1e9),
+                (Kind::BitRate, Some(bps)) => format!("{:.6}", bps / 1e3),
+                // What rounds to nothing has no sign.
+                (Kind::Share, Some(share)) if share.abs() < 5e-7 => "+0.0000".to_owned(),
+                (Kind::Share, Some(share)) => format!("{:+.4}", 100.0 * share),
+                (Kind::Number, Some(number)) => format!("{number:.6}"),
+                _ => figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string()),
+            };
+            self.value(line.label, &value, unit);
         }
-        if let Some(stack) = m.ledger.stack_ns {
-            self.seconds("Receive stack, median", Some(stack.p50 as f64));
-            self.seconds("Receive stack, 99th perc.", Some(stack.p99 as f64));
-        }
-        let late = m.lateness_ns;
-        self.seconds("Lateness, median", late.map(|l| l.p50 as f64));
-        self.seconds("Lateness, 99th perc.", late.map(|l| l.p99 as f64));
-        self.seconds("Lateness, maximum", late.map(|l| l.max as f64));
     }
 
     fn clock(&mut self, clock: &ClockReport) {
@@ -238,41 +205,6 @@ impl Page {
                 "Marks are those of the replies: they carry the DSCP that packets arrived with (TCP: that the flow asks \
                  for) and the hop limit that the flow asks for",
             );
-        }
-    }
-
-    /// Lost packets by the place of their loss, when a host lost some, and those that only a log lacks.
-    fn split(&mut self, m: &Metrics) {
-        let split = m.ledger.loss;
-        // Not known where flows came to one socket together, or in bursts.
-        let unsplit = m.lost > Some(0) && split.network.is_none();
-        if unsplit || split.socket.is_some_and(|count| count > 0) {
-            self.count("Lost at the socket", split.socket, "pkt");
-            self.count("Lost in the network", split.network, "pkt");
-        }
-        if split.log.is_some_and(|count| count > 0) {
-            self.count("Arrived, not in the log", split.log, "pkt");
-        }
-    }
-
-    fn fidelity(&mut self, m: &Metrics) {
-        let f = &m.fidelity;
-        let mode =
-            f.burst.map_or_else(String::new, |n| format!("(burst mode, {n} packets at a time)"));
-        self.value("Fidelity", f.verdict.name(), &mode);
-        let distance = |ks: Option<f64>| ks.map_or_else(|| "-".to_owned(), |ks| format!("{ks:.6}"));
-        self.value("Gaps, distance to plan", &distance(f.idt_ks), "(0 to 1)");
-        self.value("Gaps, error on average", &distance(f.gap_error), "of their mean");
-        self.value("Sizes, distance to plan", &distance(f.size_ks), "(0 to 1)");
-        let percent = |error: f64| {
-            // What rounds to nothing has no sign.
-            let shown = if error.abs() < 5e-7 { 0.0 } else { 100.0 * error };
-            format!("{shown:+.4}")
-        };
-        let error = f.rate_error.map_or_else(|| "-".to_owned(), percent);
-        self.value("Mean rate against plan", &error, "%");
-        for reason in &f.reasons {
-            self.line(&format!("Fidelity: {reason}"));
         }
     }
 

@@ -17,10 +17,10 @@ use crate::delay::{DelayStats, SampleDistribution};
 use crate::departures::Departed;
 use crate::fidelity::{Fidelity, Tally, Verdict};
 use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
-use crate::report::{Metrics, TotalReport, Unmatched};
+use crate::metric::{Metrics, Sums};
+use crate::report::{TotalReport, Unmatched};
 use crate::sequence::{Disorder, Loss};
 use crate::stats::{Facts, FlowStats, LossBasis, Volume, per_second};
-use crate::sum::Sum;
 
 /// The sums while flows are added.
 #[derive(Debug, Default)]
@@ -37,11 +37,7 @@ pub(crate) struct Totals {
     worst: Vec<WorstFlow>,
     loss: Loss,
     bursts_known: bool,
-    sent: Sum,
-    lost: Sum,
-    duplicated: Sum,
-    reordered: Sum,
-    skipped: Sum,
+    counts: Sums,
     unknown_network: bool,
     unknown_socket: bool,
     unknown_bursts: bool,
@@ -123,15 +119,7 @@ impl Totals {
         self.volume.bytes += volume.bytes;
         let span = volume.first_unix_ns.zip(volume.last_unix_ns);
         self.spans.extend(span.map(|(first, last)| (flow, first, last)));
-        for (sum, count) in [
-            (&mut self.sent, metrics.sent_packets),
-            (&mut self.lost, metrics.lost),
-            (&mut self.duplicated, metrics.duplicated),
-            (&mut self.reordered, metrics.reordered),
-            (&mut self.skipped, metrics.skipped_packets),
-        ] {
-            sum.add(count);
-        }
+        self.counts.add(metrics);
         let sums = &mut self.sums;
         sums.excess_packets = sums.excess_packets.saturating_add(metrics.excess_packets);
         let split = &metrics.ledger.loss;
@@ -140,8 +128,8 @@ impl Totals {
         // A stream has no such drops.
         self.unknown_socket |= !facts.stream && split.socket.is_none() && metrics.lost > Some(0);
         // The receiver's count does not tell which packets are lost.
-        self.unknown_bursts |=
-            metrics.lost_basis == Some(LossBasis::ReceiverCount) && metrics.lost > Some(0);
+        let by_receiver = metrics.lost_basis == Some(LossBasis::ReceiverCount);
+        self.unknown_bursts |= metrics.lost.is_none() || (by_receiver && metrics.lost > Some(0));
         if let Some(bursts) = metrics.loss_bursts {
             self.bursts_known = true;
             self.loss.lost = self.loss.lost.saturating_add(metrics.lost.unwrap_or(0));
@@ -286,23 +274,13 @@ impl Totals {
             ));
         }
         let mut metrics = self.sums;
-        let volume = Metrics::of_volume(&self.volume);
-        metrics.packets = volume.packets;
-        metrics.bytes = volume.bytes;
-        metrics.duration_ns = volume.duration_ns;
-        metrics.bitrate_bps = volume.bitrate_bps;
-        metrics.packet_rate_pps = volume.packet_rate_pps;
-        metrics.sent_packets = self.sent.known();
-        metrics.lost = self.lost.known();
-        metrics.duplicated = self.duplicated.known();
-        metrics.reordered = self.reordered.known();
-        metrics.skipped_packets = self.skipped.known();
+        metrics.set_volume(&self.volume);
+        self.counts.put(&mut metrics);
         if self.bursts_known {
             metrics.set_bursts(self.loss);
         }
         metrics.lost_basis = metrics.lost_basis.filter(|_| metrics.lost.is_some());
-        let unknown_bursts = self.lost.lacks_some() || self.unknown_bursts;
-        if unknown_bursts {
+        if self.unknown_bursts {
             (metrics.loss_bursts, metrics.loss_burst_mean) = (None, None);
         }
         let LossSplit { socket, log, .. } = self.split;
@@ -322,7 +300,7 @@ impl Totals {
         }
         metrics.negative_delays = negative;
         metrics.set_lateness(&self.lateness);
-        let model = self.model.as_ref().filter(|_| !unknown_bursts);
+        let model = self.model.as_ref().filter(|_| !self.unknown_bursts);
         metrics.loss_model = model.and_then(LossModel::of);
         if let Some(reordered) = metrics.reordered {
             metrics.reordering = Some(Reordering::of(reordered, &self.disorder));

@@ -3,6 +3,8 @@
 mod clock_report;
 mod damaged;
 mod filter;
+mod gates;
+mod metrics;
 mod parallel;
 mod partial_logs;
 mod report;

@@ -2,6 +2,7 @@
 
 use itg_node::metrics::{MetricsPage, seconds};
 use itg_stats::fidelity::Verdict;
+use itg_stats::metric::{METRICS, Metrics};
 
 use super::classes::{BOUNDS_NS, Classes, LATENESS_BOUNDS_NS};
 
@@ -38,14 +39,8 @@ pub struct FlowFacts {
     pub replies: Option<(u64, u64)>,
     /// Packets that the receiver had not read when it was asked last; while it runs.
     pub missing: Option<u64>,
-    /// Packets that did not arrive; at its end.
-    pub lost: Option<u64>,
-    /// Packets that arrived twice; at its end.
-    pub duplicated: Option<u64>,
-    /// Packets that arrived behind one with a larger number.
-    pub reordered: Option<u64>,
-    /// Packets that the sender left out because they were late; at its end.
-    pub skipped: Option<u64>,
+    /// Its figures, as far as they are known: those of the table of metrics that have a family here.
+    pub metrics: Metrics,
     /// Largest lateness of a packet, in nanoseconds.
     pub lateness_max_ns: Option<u64>,
     /// Delays, where they are absolute or round trips.
@@ -113,30 +108,6 @@ const FAMILIES: &[Family] = &[
         "Packets that the receiver had not read when it was asked last, those on the way among them; while the flow runs.",
         |f| Some(f.missing?.to_string()),
     ),
-    (
-        "itg_flow_lost_packets_total",
-        "counter",
-        "Packets that never arrived, by both sides' accounts; once the flow has ended.",
-        |f| Some(f.lost?.to_string()),
-    ),
-    (
-        "itg_flow_duplicated_packets_total",
-        "counter",
-        "Packets that arrived once more; once the flow has ended.",
-        |f| Some(f.duplicated?.to_string()),
-    ),
-    (
-        "itg_flow_reordered_packets_total",
-        "counter",
-        "Packets that arrived behind one with a larger number.",
-        |f| Some(f.reordered?.to_string()),
-    ),
-    (
-        "itg_flow_skipped_packets_total",
-        "counter",
-        "Packets that the sender left out because they were late; once the flow has ended.",
-        |f| Some(f.skipped?.to_string()),
-    ),
     ("itg_flow_lateness_max_seconds", "gauge", "How late the latest packet left.", |f| {
         Some(seconds(f.lateness_max_ns?))
     }),
@@ -165,6 +136,18 @@ pub fn write_flows(page: &mut MetricsPage, flows: &[FlowFacts], left_out: usize)
         page.head(name, kind, help);
         for (flow, labels) in all() {
             if let Some(value) = get(flow) {
+                page.line(name, &labels, value);
+            }
+        }
+    }
+    for metric in METRICS {
+        let Some((name, help)) = metric.counter else { continue };
+        if !shown.iter().any(|flow| metric.of(&flow.metrics).is_some()) {
+            continue;
+        }
+        page.head(name, "counter", help);
+        for (flow, labels) in all() {
+            if let Some(value) = metric.of(&flow.metrics) {
                 page.line(name, &labels, value);
             }
         }

@@ -12,7 +12,7 @@ use itg_stats::report::DelayBasis;
 use super::Program;
 use super::classes::Classes;
 use super::flows::{FlowFacts, FlowLabels, write_flows};
-use crate::result::Clock;
+use crate::result::{Clock, counted};
 
 /// What tells a flow from others.
 type Key = (Arc<str>, String, String, u32, Proto);
@@ -88,19 +88,16 @@ fn facts(flow: &WatchedFlow, told: &mut Told) -> FlowFacts {
         to: flow.to.to_string(),
         proto: flow.proto.name(),
     };
-    let both = totals.zip(counts);
     let mut facts = FlowFacts {
         labels,
         sent: totals.map(|totals| (totals.packets, totals.bytes)),
         received: Some((flow.reading.received_packets, flow.reading.received_bytes)),
-        lost: both.and_then(|(totals, counts)| totals.packets.checked_sub(counts.unique)),
-        duplicated: counts.and_then(|counts| counts.packets.checked_sub(counts.unique)),
-        skipped: totals.map(|totals| totals.skipped),
+        metrics: counted(totals, counts),
         ..FlowFacts::default()
     };
     let Some(measure) = &flow.measure else { return facts };
     told.reordered = told.reordered.max(measure.reordered);
-    facts.reordered = Some(told.reordered);
+    facts.metrics.reordered = Some(told.reordered);
     if let Some(delays) = &measure.delays {
         told.jitter = Classes::of_steps(delays).at_least(&told.jitter);
         facts.jitter = Some(told.jitter);
@@ -198,6 +195,6 @@ mod tests {
         later.measure = Some(Arc::new(measure));
         told.reordered = 7;
         let after = facts(&later, &mut told);
-        assert_eq!((after.delay, after.reordered), (before.delay, Some(7)));
+        assert_eq!((after.delay, after.metrics.reordered), (before.delay, Some(7)));
     }
 }

@@ -2,7 +2,8 @@
 
 use itg_stats::Report;
 use itg_stats::fidelity::{PASS_LIMIT, RATE_LIMIT, STALL_GAPS, Verdict, WARN_LIMIT};
-use itg_stats::gate::Outcome;
+use itg_stats::gate::{Kind, Outcome};
+use itg_stats::metric::{Figure, Line, METRICS, Metric, Part};
 use itg_stats::plot::Plots;
 use itg_stats::report::{BasisKind, DelayBasis, FlowReport, Metrics};
 use maud::{Markup, html};
@@ -209,73 +210,35 @@ pub(super) fn basis(basis: Option<DelayBasis>) -> String {
     }
 }
 
+/// A figure for people, with its unit; `None` where it is not known.
+fn told(metric: &Metric, m: &Metrics) -> Option<String> {
+    let figure = metric.of(m)?;
+    Some(match (metric.kind, figure.number()) {
+        (Kind::Time, Some(ns)) => time(Some(ns)),
+        (Kind::Share, value) => share(value),
+        (Kind::BitRate, Some(bps)) => rate(bps),
+        (Kind::PacketRate, Some(pps)) => format!("{} packets/s", crate::svg::axis::digits(pps)),
+        (Kind::Number, Some(number)) => crate::svg::axis::digits(number),
+        (Kind::Count | Kind::Size, Some(_)) => match figure {
+            Figure::Count(number) => count(number),
+            other => other.to_string(),
+        },
+        _ => figure.to_string(),
+    })
+}
+
 /// All figures of one flow, as rows.
 pub(super) fn table(m: &Metrics) -> Markup {
-    let delay = m.delay_ns;
-    let jitter = m.jitter_ns;
-    let late = m.lateness_ns;
-    let ks = |ks: Option<f64>| ks.map_or_else(|| "–".to_owned(), |ks| format!("{ks:.4}"));
-    let rows: Vec<(&str, String)> = vec![
-        ("Packets", count(m.packets)),
-        ("Packets sent", whole(m.sent_packets)),
-        ("Packets left out by the sender", whole(m.skipped_packets)),
-        ("Bytes", count(m.bytes)),
-        ("Duration", time(Some(m.duration_ns as f64))),
-        ("Throughput", rate(m.bitrate_bps)),
-        ("Goodput, duplicates left out", m.goodput_bps.map_or_else(|| "–".to_owned(), rate)),
-        ("Packet rate", format!("{} packets/s", crate::svg::axis::digits(m.packet_rate_pps))),
-        ("Lost", format!("{} ({})", whole(m.lost), share(m.loss_share()))),
-        ("Arrived beyond those sent", whole(Some(m.excess_packets).filter(|&excess| excess > 0))),
-        ("Loss bursts", whole(m.loss_bursts)),
-        (
-            "Packets lost in a burst, mean",
-            m.loss_burst_mean.map_or_else(|| "–".to_owned(), crate::svg::axis::digits),
-        ),
-        ("Duplicated", whole(m.duplicated)),
-        ("Reordered", whole(m.reordered)),
-        ("Delay, smallest", time(delay.map(|d| d.min as f64))),
-        ("Delay, mean", time(delay.map(|d| d.mean))),
-        ("Delay, standard deviation", time(delay.map(|d| d.stddev))),
-        ("Delay, median", time(delay.map(|d| d.p50 as f64))),
-        ("Delay, 90th percentile", time(delay.map(|d| d.p90 as f64))),
-        ("Delay, 99th percentile", time(delay.map(|d| d.p99 as f64))),
-        ("Delay, 99.9th percentile", time(delay.map(|d| d.p999 as f64))),
-        ("Delay, largest", time(delay.map(|d| d.max as f64))),
-        ("Delay is", basis(m.delay_basis)),
-        ("Jitter, mean", time(jitter.map(|j| j.mean))),
-        ("Jitter, RFC 3550", time(jitter.and_then(|j| j.rfc3550))),
-        ("Jitter, 99th percentile", time(jitter.map(|j| j.p99 as f64))),
-        ("Lateness, median", time(late.map(|l| l.p50 as f64))),
-        ("Lateness, 99th percentile", time(late.map(|l| l.p99 as f64))),
-        ("Lateness, largest", time(late.map(|l| l.max as f64))),
-        (
-            "Burst mode",
-            m.fidelity.burst.map_or_else(|| "–".to_owned(), |n| format!("{n} packets at a time")),
-        ),
-        (
-            "Loss behind an arrival, arrival behind a loss",
-            m.loss_model
-                .map_or_else(|| "–".to_owned(), |l| format!("{}, {}", share(l.p), share(l.r))),
-        ),
-        ("Longest loss burst", whole(m.loss_model.map(|l| l.burst_max))),
-        (
-            "Reordering extent, largest",
-            whole(m.reordering.map(|r| r.extent_max).filter(|_| m.reordered != Some(0))),
-        ),
-        ("Gaps, distance to plan", ks(m.fidelity.idt_ks)),
-        ("Gaps, error on average, in mean gaps", ks(m.fidelity.gap_error)),
-        ("Packets more than a mean gap late", share(m.fidelity.late_share)),
-        ("Longest stall, in mean gaps", ks(m.fidelity.stall_gaps)),
-        ("Sizes, distance to plan", ks(m.fidelity.size_ks)),
-        ("Gaps, distance to distribution", ks(m.fidelity.idt_law_ks)),
-        ("Sizes, distance to distribution", ks(m.fidelity.size_law_ks)),
-        ("Mean rate against plan", share(m.fidelity.rate_error)),
-    ];
+    let shown = |line: &Line| line.part == Part::Classic || (line.when)(m);
+    let lines = METRICS.iter().filter_map(|metric| Some((metric, metric.line.filter(shown)?)));
+    let mut rows: Vec<(&str, String)> =
+        lines.filter_map(|(metric, line)| Some((line.label, told(metric, m)?))).collect();
+    rows.push(("Delay is", basis(m.delay_basis)));
     html! {
         div.scroll {
             table {
                 tbody {
-                    @for (name, value) in rows.iter().filter(|(_, value)| value != "–") {
+                    @for (name, value) in &rows {
                         tr { th.t scope="row" { (name) } td { (value) } }
                     }
                 }
