@@ -24,7 +24,7 @@ use tokio::sync::{Mutex, MutexGuard, Semaphore};
 
 use crate::collect::is_log;
 use crate::handle::{Handle, Leaving};
-use crate::idle::{Idle, Sight, Verdict};
+use crate::idle::{Decision, Idle, Sight};
 use crate::member::Member;
 use crate::metrics::{Facts, page};
 use crate::policy::Policy;
@@ -517,14 +517,14 @@ impl Agent {
         };
         let verdict = present.idle.look(clock::monotonic_ns(), sight);
         let why = match verdict {
-            Verdict::Stay => return,
-            Verdict::Try => {
+            Decision::Stay => return,
+            Decision::Try => {
                 // Flows count from 1: void, but ordered.
                 let nothing = Command::Released { flow: 0, fence: 0, next: 0 };
                 return member.try_ask(&ControlRequest::Command(nothing));
             }
-            Verdict::Leave(why) => why,
-            Verdict::Forget => "the run is over",
+            Decision::Leave(why) => why,
+            Decision::Forget => "the run is over",
         };
         run.take().into_iter().for_each(|before| self.leave(before, why));
     }

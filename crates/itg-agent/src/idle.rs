@@ -32,7 +32,7 @@ pub(crate) struct Sight {
 
 /// Decision of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Decision {
     /// It stays.
     Stay,
     /// It has something ordered that changes nothing, to see whether anything can be.
@@ -126,7 +126,7 @@ impl Idle {
     }
 
     /// Decides what to do now.
-    pub(crate) fn look(&mut self, now_ns: u64, sight: Sight) -> Verdict {
+    pub(crate) fn look(&mut self, now_ns: u64, sight: Sight) -> Decision {
         if now_ns.saturating_sub(self.last_ns) > self.limits.still_ns {
             (self.alone_ns, self.stuck) = (None, None);
         }
@@ -137,14 +137,14 @@ impl Idle {
             // Others that were started again hear of the end as long as the console gathers the logs.
             let wanted = sight.console && since <= self.limits.dead_ns;
             let over = since > self.limits.linger_ns && !wanted;
-            return if over { Verdict::Forget } else { Verdict::Stay };
+            return if over { Decision::Forget } else { Decision::Stay };
         }
         let busy = sight.sending || sight.receiving;
         // Without a majority no member is excluded: what counts is which are connected.
         let alone = !busy && (sight.lines == 0 || !(sight.begun || sight.console));
         self.alone_ns = alone.then(|| self.alone_ns.unwrap_or(now_ns));
         if self.alone_ns.is_some_and(|since| now_ns - since > self.limits.dead_ns) {
-            return Verdict::Leave(if sight.lines == 0 {
+            return Decision::Leave(if sight.lines == 0 {
                 "nobody was connected to the run any more"
             } else {
                 "the console was gone before the run began"
@@ -152,22 +152,22 @@ impl Idle {
         }
         if busy || sight.console {
             self.stuck = None;
-            return Verdict::Stay;
+            return Decision::Stay;
         }
         let (since, ordered) = *self.stuck.get_or_insert((now_ns, sight.ordered));
         if ordered != sight.ordered || since == now_ns {
             (self.stuck, self.tried) = (Some((now_ns, sight.ordered)), false);
-            return Verdict::Stay;
+            return Decision::Stay;
         }
         let stuck_ns = now_ns - since;
         if stuck_ns > self.limits.dead_ns {
-            return Verdict::Leave("neither the console nor a majority of the nodes was there");
+            return Decision::Leave("neither the console nor a majority of the nodes was there");
         }
         if !alone && stuck_ns > self.limits.dead_ns / 2 && !std::mem::replace(&mut self.tried, true)
         {
-            return Verdict::Try;
+            return Decision::Try;
         }
-        Verdict::Stay
+        Decision::Stay
     }
 
     /// Looks whether a run that was taken up again goes on.
@@ -194,9 +194,9 @@ mod tests {
         idle: &mut Idle,
         times: std::ops::Range<u64>,
         sight: impl Fn(u64) -> Sight,
-    ) -> Vec<(u64, Verdict)> {
+    ) -> Vec<(u64, Decision)> {
         let each = times.map(|now| (now, idle.look(now, sight(now))));
-        each.filter(|(_, verdict)| *verdict != Verdict::Stay).collect()
+        each.filter(|(_, decision)| *decision != Decision::Stay).collect()
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
         let mut idle = Idle::with(LIMITS);
         assert_eq!(looked(&mut idle, 100..161, |_| Sight::default()), []);
         assert!(!idle.gives_way(110) && idle.gives_way(111));
-        let why = Verdict::Leave("nobody was connected to the run any more");
+        let why = Decision::Leave("nobody was connected to the run any more");
         assert_eq!(idle.look(161, Sight::default()), why);
     }
 
@@ -242,8 +242,8 @@ mod tests {
             let sight = |now: u64| Sight { begun, receiving: now < 300, lines, ..Sight::default() };
             assert_eq!(looked(&mut idle, 0..320, sight), [], "{lines}");
             assert!(idle.gives_way(320) == (lines == 0));
-            let verdicts = looked(&mut idle, 320..362, sight);
-            assert!(matches!(verdicts.last(), Some((361, Verdict::Leave(_)))), "{verdicts:?}");
+            let decisions = looked(&mut idle, 320..362, sight);
+            assert!(matches!(decisions.last(), Some((361, Decision::Leave(_)))), "{decisions:?}");
         }
     }
 
@@ -251,15 +251,15 @@ mod tests {
     fn who_reaches_too_few_to_agree_tries_and_leaves() {
         let few = Sight { begun: true, lines: 1, ..Sight::default() };
         let mut idle = Idle::with(LIMITS);
-        let why = Verdict::Leave("neither the console nor a majority of the nodes was there");
-        assert_eq!(looked(&mut idle, 100..162, |_| few), [(131, Verdict::Try), (161, why)]);
+        let why = Decision::Leave("neither the console nor a majority of the nodes was there");
+        assert_eq!(looked(&mut idle, 100..162, |_| few), [(131, Decision::Try), (161, why)]);
         assert!(!idle.gives_way(161), "it may come to something yet");
         // What it tries is ordered: others are there, and wait with it.
         let mut idle = Idle::with(LIMITS);
         let ordered = |now: u64| Sight { ordered: now.saturating_sub(100) / 32, ..few };
         let tries = looked(&mut idle, 100..1000, ordered);
         assert!(
-            tries.len() > 20 && tries.iter().all(|(_, what)| *what == Verdict::Try),
+            tries.len() > 20 && tries.iter().all(|(_, what)| *what == Decision::Try),
             "{tries:?}"
         );
     }
@@ -269,7 +269,7 @@ mod tests {
     fn who_waits_for_a_start_without_the_console_gives_way_and_leaves() {
         let many = |now: u64| Sight { lines: 7, ordered: now, ..Sight::default() };
         let mut idle = Idle::with(LIMITS);
-        let why = Verdict::Leave("the console was gone before the run began");
+        let why = Decision::Leave("the console was gone before the run began");
         assert_eq!(looked(&mut idle, 100..162, many), [(161, why)]);
         assert!(!idle.gives_way(110) && idle.gives_way(111));
     }
@@ -280,10 +280,10 @@ mod tests {
         let mut idle = Idle::with(LIMITS);
         let lines = |now| usize::from(now < 158);
         let few = |now: u64| Sight { begun: true, lines: lines(now), ..Sight::default() };
-        let verdicts = looked(&mut idle, 100..162, few);
+        let decisions = looked(&mut idle, 100..162, few);
         assert!(
-            matches!(verdicts[..], [(131, Verdict::Try), (161, Verdict::Leave(_))]),
-            "{verdicts:?}"
+            matches!(decisions[..], [(131, Decision::Try), (161, Decision::Leave(_))]),
+            "{decisions:?}"
         );
     }
 
@@ -302,11 +302,11 @@ mod tests {
     fn a_run_that_is_over_is_remembered_for_a_while() {
         let mut idle = Idle::with(LIMITS);
         let over = Sight { closed: true, ..Sight::default() };
-        assert_eq!(looked(&mut idle, 0..5, |_| over), [(4, Verdict::Forget)]);
+        assert_eq!(looked(&mut idle, 0..5, |_| over), [(4, Decision::Forget)]);
         // … and as long as the console is there, up to a limit.
         let gathers = Sight { console: true, lines: 1, ..over };
         let mut idle = Idle::with(LIMITS);
-        assert_eq!(looked(&mut idle, 0..62, |_| gathers), [(61, Verdict::Forget)]);
+        assert_eq!(looked(&mut idle, 0..62, |_| gathers), [(61, Decision::Forget)]);
     }
 
     #[test]

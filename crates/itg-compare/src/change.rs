@@ -135,9 +135,9 @@ impl fmt::Display for ChangeGate {
     }
 }
 
-/// Verdict on one figure.
+/// Finding of one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Verdict {
+enum Finding {
     Passed,
     NotSettled,
     Unknown,
@@ -157,54 +157,54 @@ impl ChangeGate {
         };
         let of = pairings.len() as u64;
         let mut times = 0;
-        let mut worst: Option<(Verdict, String)> = None;
+        let mut worst: Option<(Finding, String)> = None;
         for pairing in pairings {
             let figures = pairing.figures.iter();
             let Some(figure) = figures.clone().find(|figure| figure.metric == self.metric) else {
                 continue;
             };
-            let (verdict, told) = self.of_figure(figure);
-            times += u64::from(verdict == Verdict::Failed);
-            if worst.as_ref().is_none_or(|(so_far, _)| verdict > *so_far) {
+            let (finding, told) = self.of_figure(figure);
+            times += u64::from(finding == Finding::Failed);
+            if worst.as_ref().is_none_or(|(so_far, _)| finding > *so_far) {
                 let subject =
                     pairing.flow.map_or_else(|| "total".to_owned(), |n| format!("flow {n}"));
-                worst = Some((verdict, format!("{subject}: {}: {told}", self.metric)));
+                worst = Some((finding, format!("{subject}: {}: {told}", self.metric)));
             }
         }
-        let none = || (Verdict::Unknown, "there is no such flow in both runs".to_owned());
+        let none = || (Finding::Unknown, "there is no such flow in both runs".to_owned());
         let judgement = match worst.unwrap_or_else(none) {
-            (Verdict::Passed, closest) => Judgement::Passed { closest },
-            (Verdict::NotSettled, reason) => Judgement::Unsettled { reason },
-            (Verdict::Unknown, reason) => Judgement::Unknown { reason },
-            (Verdict::Failed, worst) => Judgement::Failed { worst, times, of },
+            (Finding::Passed, closest) => Judgement::Passed { closest },
+            (Finding::NotSettled, reason) => Judgement::Unsettled { reason },
+            (Finding::Unknown, reason) => Judgement::Unknown { reason },
+            (Finding::Failed, worst) => Judgement::Failed { worst, times, of },
         };
         Outcome { gate: self.text.clone(), fidelity: false, judgement }
     }
 
-    fn of_figure(&self, figure: &Difference) -> (Verdict, String) {
+    fn of_figure(&self, figure: &Difference) -> (Finding, String) {
         let [a, b] = cells(figure, [figure.a, figure.b]);
         let values = format!("{a}, then {b}");
         let (Some(size), Some(_)) = (figure.a, figure.difference) else {
-            return (Verdict::Unknown, format!("{values}: the change is not known"));
+            return (Finding::Unknown, format!("{values}: the change is not known"));
         };
         let limit = match self.change {
             Change::Share(share) => share * size.abs(),
             Change::Value(value) => value,
         };
         let Some([low, high]) = figure.interval else {
-            return (Verdict::NotSettled, format!("{values}: no interval for this figure"));
+            return (Finding::NotSettled, format!("{values}: no interval for this figure"));
         };
         let [a, b, from, to, at] =
             cells(figure, [figure.a, figure.b, Some(low), Some(high), Some(limit)]);
         let told = format!("{a}, then {b}; B - A {from} to {to}, the gate is at {at}");
-        let verdict = match self.more {
-            true if low > limit => Verdict::Failed,
-            true if high <= limit => Verdict::Passed,
-            false if high < limit => Verdict::Failed,
-            false if low >= limit => Verdict::Passed,
-            _ => Verdict::NotSettled,
+        let finding = match self.more {
+            true if low > limit => Finding::Failed,
+            true if high <= limit => Finding::Passed,
+            false if high < limit => Finding::Failed,
+            false if low >= limit => Finding::Passed,
+            _ => Finding::NotSettled,
         };
-        (verdict, told)
+        (finding, told)
     }
 }
 

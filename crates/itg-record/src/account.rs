@@ -42,8 +42,8 @@ pub(crate) struct Account {
     end: Option<LogEnd>,
 }
 
-/// Decision on a block.
-pub(crate) enum Verdict {
+/// Place of a block.
+pub(crate) enum Placing {
     /// It belongs to the log; with a remark when something about its number is odd.
     Keep(Option<String>),
     /// It has been read before, and is left out for this reason.
@@ -70,27 +70,27 @@ impl Account {
     }
 
     /// Compares number and content of a block with those before it in the file.
-    pub(crate) fn judge(&self, block: &Block<'_>, note: Option<&Note>, file: &[u8]) -> Verdict {
+    pub(crate) fn judge(&self, block: &Block<'_>, note: Option<&Note>, file: &[u8]) -> Placing {
         let (no, log_id) = (block.block_no, self.log_id);
         let first = no == 0 && matches!(note, Some(Note::Log(_)));
         let again = self.twin(block, file).map(|offset| {
-            Verdict::Repeated(format!(
+            Placing::Repeated(format!(
                 "block {no} of log {log_id} has the records of the block at byte {offset}: left out"
             ))
         });
         match self.seen.get(&no) {
             Some(seen) if seen.crc == block.crc => {
-                Verdict::Repeated(format!("block {no} of log {log_id} once more: left out"))
+                Placing::Repeated(format!("block {no} of log {log_id} once more: left out"))
             }
-            Some(_) if first || self.end.is_some() => Verdict::NewLog,
+            Some(_) if first || self.end.is_some() => Placing::NewLog,
             _ if let Some(again) = again => again,
-            Some(seen) => Verdict::Keep(Some(format!(
+            Some(seen) => Placing::Keep(Some(format!(
                 "a second block {no} of log {log_id}, other than the one at byte {}: one of the \
                  numbers is wrong, both blocks are used",
                 seen.offset
             ))),
-            None if first && self.end.is_some() => Verdict::NewLog,
-            None => Verdict::Keep(None),
+            None if first && self.end.is_some() => Placing::NewLog,
+            None => Placing::Keep(None),
         }
     }
 

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::{Account, Verdict};
+use crate::account::{Account, Placing};
 use crate::block::{Block, Body};
 use crate::note::Note;
 use crate::records::Records;
@@ -157,10 +157,10 @@ impl<'a> LogReader<'a> {
             self.open_log(log_id);
         }
         match self.open[&log_id].judge(&block, note, self.scan.bytes()) {
-            Verdict::Keep(None) => {}
-            Verdict::Keep(Some(remark)) => self.damage(offset, 0, remark),
-            Verdict::NewLog => self.open_log(log_id),
-            Verdict::Repeated(reason) => {
+            Placing::Keep(None) => {}
+            Placing::Keep(Some(remark)) => self.damage(offset, 0, remark),
+            Placing::NewLog => self.open_log(log_id),
+            Placing::Repeated(reason) => {
                 let account = self.open.get_mut(&log_id).expect("opened above");
                 account.enter_number(&block, offset);
                 return self.damage(offset, len, reason);

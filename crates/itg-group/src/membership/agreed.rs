@@ -125,9 +125,9 @@ enum Standing {
     Excluded,
 }
 
-/// Verdict on a member that is reported.
+/// Opinion of a member that is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum Opinion {
     Goes,
     Uncertain,
     Stays,
@@ -530,7 +530,7 @@ impl Agreed {
                 |reports: &Reports| reports.by.values().any(|(how, _)| *how != Evidence::Silence);
             let idle = evidence != Evidence::Silence
                 && self.reports.get(suspect).is_some_and(sure)
-                && self.verdict(*suspect) == Verdict::Goes;
+                && self.opinion(*suspect) == Opinion::Goes;
             let reports = self.reports.entry(*suspect).or_default();
             if reports.by.insert(detector, (evidence, now)).is_none() {
                 let (suspect, by, view) = (suspect.slot, detector.slot, self.view.no());
@@ -603,18 +603,18 @@ impl Agreed {
     fn cut(&self) -> (Vec<Member>, Vec<Member>) {
         let (mut stable, mut unstable) = (Vec::new(), Vec::new());
         for suspect in self.reports.keys() {
-            match self.verdict(*suspect) {
-                Verdict::Goes => stable.push(*suspect),
-                Verdict::Uncertain => unstable.push(*suspect),
-                Verdict::Stays => {}
+            match self.opinion(*suspect) {
+                Opinion::Goes => stable.push(*suspect),
+                Opinion::Uncertain => unstable.push(*suspect),
+                Opinion::Stays => {}
             }
         }
         (stable, unstable)
     }
 
-    /// Verdict that the reports about a member are enough for.
-    fn verdict(&self, suspect: Member) -> Verdict {
-        let Some(reports) = self.reports.get(&suspect) else { return Verdict::Stays };
+    /// Opinion that the reports about a member are enough for.
+    fn opinion(&self, suspect: Member) -> Opinion {
+        let Some(reports) = self.reports.get(&suspect) else { return Opinion::Stays };
         let (h, l) = marks(&self.view, suspect, self.settings.k_obs);
         #[cfg(debug_assertions)]
         let (h, l) = if self.settings.no_cut { (1, 1) } else { (h, l) };
@@ -630,11 +630,11 @@ impl Agreed {
         // A process saw it end: there is nothing to weigh.
         let sure = reports.by.values().any(|(how, _)| *how == Evidence::Reported);
         if sure || (seen >= l.min(1) && seen + silent >= h) {
-            Verdict::Goes
+            Opinion::Goes
         } else if seen >= l {
-            Verdict::Uncertain
+            Opinion::Uncertain
         } else {
-            Verdict::Stays
+            Opinion::Stays
         }
     }
 
