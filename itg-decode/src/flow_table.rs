@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use itg_core::text::table_cell;
+use itg_stats::kind::Kind;
 use itg_stats::metric::{METRICS, Metric};
 use itg_stats::report::{FlowReport, Report};
 
@@ -64,9 +65,8 @@ const OWN: [(&str, &str, Value); 13] = [
     ("excess_packets", "name", |f| f.name.clone()),
 ];
 
-/// Columns that hold words.
-const WORDS: [&str; 9] =
-    ["run", "proto", "src", "dst", "side", "meter", "profile", "fidelity", "name"];
+/// Columns beside the metrics that hold words.
+const WORDS: [&str; 8] = ["run", "proto", "src", "dst", "side", "meter", "profile", "name"];
 
 /// All columns, in their order.
 fn columns() -> Vec<Column> {
@@ -101,7 +101,10 @@ impl Column {
     }
 
     fn is_word(&self) -> bool {
-        WORDS.contains(&self.name())
+        match self {
+            Self::Metric(metric) => matches!(metric.kind, Kind::Verdict | Kind::Word),
+            Self::Own(name, _) => WORDS.contains(name),
+        }
     }
 }
 

@@ -230,6 +230,7 @@ fn a_tcp_flow_has_its_congestion_control_its_pace_and_its_course_in_the_log() {
     let sent = flow["bytes"].as_u64().expect("a count");
     assert!(acked > 0 && acked <= sent + 1, "{acked} of {sent} bytes acknowledged");
     assert!(last["cwnd_bytes"].as_u64() > Some(0) && last["rtt_ns"].as_u64() > Some(0), "{last}");
+    assert_eq!(flow["congestion_control"], "reno", "{flow}");
     let refused =
         send(&[&args[..], &["--congestion", "nosuch", "--packets", "1"]].concat()).exits(3);
     let words = format!("{}{}", refused.out, refused.err);

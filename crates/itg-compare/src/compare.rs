@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use itg_stats::metric::{Figure, Metric};
+use itg_stats::metric::Metric;
 use itg_stats::plot::Curves;
 use itg_stats::quantiles::Point;
 use itg_stats::report::{BasisKind, FlowReport, Metrics, Report};
@@ -169,7 +169,7 @@ fn pairing(
         .enumerate()
         .map(|(place, &(metric, needs_clock))| {
             let row = Metric::named(metric);
-            let of = |m: &Metrics| row.and_then(|row| row.of(m)).and_then(Figure::number);
+            let of = |m: &Metrics| row.and_then(|row| row.of(m)).and_then(|figure| figure.number());
             let (a, b) = (of(a), of(b));
             let unit = row.map_or("1", |row| row.kind.unit());
             let usable = (clocks || !needs_clock) && view.shares(metric);

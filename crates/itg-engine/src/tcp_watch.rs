@@ -67,5 +67,9 @@ fn note(index: u32, socket: &Socket, log: &mut Producer) {
         acked_bytes: info.acked_bytes,
         retransmitted: u64::from(info.retransmitted),
         delivery_rate_bps: info.delivery_rate_bps,
+        congestion: socket.tcp_congestion().ok().map(|name| {
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(name).into_owned()
+        }),
     }));
 }

@@ -256,7 +256,7 @@ pub struct ClockProbe {
 }
 
 /// State of a flow's TCP connection in the sender's kernel at one instant (`TCP_INFO`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpSample {
     /// Value of `Record::flow` in this log.
     pub index: u32,
@@ -280,6 +280,9 @@ pub struct TcpSample {
     pub retransmitted: u64,
     /// Rate at which data arrived last, as the kernel estimates it, in bits per second.
     pub delivery_rate_bps: u64,
+    /// Congestion control by the kernel's name, as `cubic`; `None` in logs of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
 }
 
 /// Departures of sampled packets of a flow from the sender's network stack: the kernel's transmit stamps, in

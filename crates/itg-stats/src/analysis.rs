@@ -232,7 +232,11 @@ impl<'a> Analysis<'a> {
             let peer = objects.get(&key.other());
             let facts = facts(object, peer);
             let departed = departed(object, peer);
-            report(key, object, &facts, &clocks, departed.as_ref())
+            let mut flow = report(key, object, &facts, &clocks, departed.as_ref());
+            let of_sender = if key.side == Side::Sender { Some(object) } else { peer };
+            flow.metrics.congestion_control =
+                of_sender.and_then(|object| tcp::congestion_control(&object.tcp));
+            flow
         });
         for ((key, object), mut report) in all.into_iter().zip(made) {
             let peer = objects.get(&key.other());

@@ -26,6 +26,8 @@ pub enum Kind {
     Number,
     /// `pass`, `warn`, `fail`, `network-limited`, `unresolved` or `unknown`.
     Verdict,
+    /// A word; gates do not know it.
+    Word,
 }
 
 impl Kind {
@@ -72,6 +74,7 @@ impl Kind {
             Self::Number => {
                 number(text).or_else(|why| parse_count(text).map(|n| n as f64).map_err(|_| why))
             }
+            Self::Word => Err("a word has no value".to_owned()),
             Self::Verdict => {
                 let verdict = Verdict::ALL.into_iter().find(|verdict| verdict.name() == text);
                 let found = verdict.map(rank);
@@ -90,7 +93,7 @@ impl Kind {
             Self::BitRate => "bit/s",
             Self::PacketRate => "packets/s",
             Self::Size => "bytes",
-            Self::Share | Self::Count | Self::Number | Self::Verdict => "1",
+            Self::Share | Self::Count | Self::Number | Self::Verdict | Self::Word => "1",
         }
     }
 
@@ -116,7 +119,7 @@ impl Kind {
             Self::PacketRate => format!("{}pps", shortened(value)),
             Self::Size => format_bytes(magnitude),
             Self::Count => format!("{sign}{magnitude}"),
-            Self::Number => shortened(value),
+            Self::Number | Self::Word => shortened(value),
             Self::Verdict => {
                 let verdict = Verdict::ALL.into_iter().find(|verdict| rank(*verdict) >= value);
                 verdict.unwrap_or_default().name().to_owned()

@@ -77,6 +77,9 @@ pub struct Metrics {
     pub reordering: Option<Reordering>,
     /// Time of the packets by its place, and lost packets by the place of their loss.
     pub ledger: Ledger,
+    /// Congestion control of TCP that the sender's kernel used, by its name there; of several flows where all had it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
 }
 
 impl Metrics {
@@ -146,7 +149,7 @@ impl Metrics {
 }
 
 /// Value of a metric.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Figure {
     /// A whole number of 0 or more.
     Count(u64),
@@ -155,18 +158,18 @@ pub enum Figure {
     /// Any number.
     Number(f64),
     /// A word.
-    Word(&'static str),
+    Word(String),
 }
 
 impl Figure {
     /// The value as a number; `None` of a word.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "figures are told to fifteen digits")]
-    pub const fn number(self) -> Option<f64> {
+    pub const fn number(&self) -> Option<f64> {
         match self {
-            Self::Count(count) => Some(count as f64),
-            Self::Time(ns) => Some(ns as f64),
-            Self::Number(number) => Some(number),
+            Self::Count(count) => Some(*count as f64),
+            Self::Time(ns) => Some(*ns as f64),
+            Self::Number(number) => Some(*number),
             Self::Word(_) => None,
         }
     }
@@ -175,7 +178,7 @@ impl Figure {
 impl Figure {
     /// The value as gates compare it: that of a verdict by its place among all of them.
     #[must_use]
-    pub fn rank(self) -> Option<f64> {
+    pub fn rank(&self) -> Option<f64> {
         let Self::Word(word) = self else { return self.number() };
         Verdict::ALL.into_iter().find(|verdict| verdict.name() == word).map(rank)
     }
@@ -200,7 +203,7 @@ enum Get {
     Count(fn(&Metrics) -> Option<u64>),
     Time(fn(&Metrics) -> Option<i64>),
     Number(fn(&Metrics) -> Option<f64>),
-    Word(fn(&Metrics) -> Option<&'static str>),
+    Word(fn(&Metrics) -> Option<&str>),
 }
 
 /// Part of the text in which a metric has a line.
@@ -321,7 +324,7 @@ impl Metric {
             Get::Count(get) => get(metrics).map(Figure::Count),
             Get::Time(get) => get(metrics).map(Figure::Time),
             Get::Number(get) => get(metrics).map(Figure::Number),
-            Get::Word(get) => get(metrics).map(Figure::Word),
+            Get::Word(get) => get(metrics).map(|word| Figure::Word(word.to_owned())),
         }
     }
 
@@ -387,7 +390,7 @@ const TOLD: &str = "nearest rank; unknown where fewer than 10 values lie beyond"
 /// All metrics.
 #[rustfmt::skip]
 pub const METRICS: &[Metric] = {
-    use Kind::{BitRate, Count, Number, PacketRate, Share, Size, Time, Verdict};
+    use Kind::{BitRate, Count, Number, PacketRate, Share, Size, Time, Verdict, Word};
     use Metric as M;
     use Part::{Classic, Delays, Fidelity, Hosts, Packets, Page};
     &[
@@ -571,6 +574,9 @@ pub const METRICS: &[Metric] = {
         M::packets("excess_packets", |m| whole(m.excess_packets)).csv("excess_packets")
             .line_when(Packets, "Arrived beyond those sent", |m| m.excess_packets > 0)
             .is("different packets that arrived beyond those sent, see below; above 0 `lost` is unknown", "ours"),
+        M::new("congestion_control", Word, Get::Word(|m| m.congestion_control.as_deref())).csv("congestion_control")
+            .line_when(Hosts, "Congestion control", |m| m.congestion_control.is_some())
+            .is("congestion control that the sender's kernel used on TCP, by its name there", "Linux, tcp(7)"),
     ]
 };
 

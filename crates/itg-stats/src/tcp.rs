@@ -55,13 +55,20 @@ fn joined(connections: &[Vec<TcpSample>]) -> Vec<TcpSample> {
             acked_bytes: acked.saturating_add(sample.acked_bytes),
             retransmitted: again.saturating_add(sample.retransmitted),
             min_rtt_ns: min_rtt_ns.min(sample.min_rtt_ns),
-            ..*sample
+            ..sample.clone()
         }));
         if let Some(last) = all.last() {
             (acked, again, min_rtt_ns) = (last.acked_bytes, last.retransmitted, last.min_rtt_ns);
         }
     }
     all
+}
+
+/// Congestion control of the connections of a flow, where all of them had the same one.
+pub(crate) fn congestion_control(connections: &[Vec<TcpSample>]) -> Option<String> {
+    let mut samples = connections.iter().flatten();
+    let name = samples.next()?.congestion.clone();
+    name.filter(|name| samples.all(|sample| sample.congestion.as_ref() == Some(name)))
 }
 
 /// The report on the connections of a flow, the samples of each in the order of their time; `None` without any.
@@ -92,6 +99,7 @@ mod tests {
 
     fn sample(k: u64) -> TcpSample {
         TcpSample {
+            congestion: None,
             index: 1,
             unix_ns: k,
             rtt_ns: 40,

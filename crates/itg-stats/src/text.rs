@@ -160,7 +160,7 @@ impl Page {
                 _ => metric.unit,
             };
             let figure = metric.of(m);
-            let value = match (metric.kind, figure.and_then(Figure::number)) {
+            let value = match (metric.kind, figure.as_ref().and_then(Figure::number)) {
                 (Kind::Time, Some(ns)) => format!("{:.9}", ns / 1e9),
                 (Kind::BitRate, Some(bps)) => format!("{:.6}", bps / 1e3),
                 // What rounds to nothing has no sign.

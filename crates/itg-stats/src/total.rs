@@ -141,6 +141,11 @@ impl Totals {
         } else {
             None
         };
+        if self.flows == 1 {
+            sums.congestion_control.clone_from(&metrics.congestion_control);
+        } else if sums.congestion_control != metrics.congestion_control {
+            sums.congestion_control = None;
+        }
         self.worst(flow, &metrics.fidelity);
         self.pool(flow, stats, metrics);
     }

@@ -54,8 +54,14 @@ fn the_page_has_the_table() {
 /// Each key is one of the JSON, where it has the value that the table gives.
 #[test]
 fn keys_lead_to_the_values_of_the_table() {
-    let metrics =
-        Metrics { sent_packets: Some(5), lost: Some(2), packets: 3, ..Metrics::default() };
+    let congestion_control = Some("cubic".to_owned());
+    let metrics = Metrics {
+        congestion_control,
+        sent_packets: Some(5),
+        lost: Some(2),
+        packets: 3,
+        ..Metrics::default()
+    };
     let json = serde_json::to_value(&metrics).expect("JSON");
     let mut seen = BTreeSet::new();
     for metric in METRICS {

@@ -135,7 +135,9 @@ fn draw(
         Kind::Share => Quantity::Share,
         Kind::BitRate => Quantity::Rate,
         Kind::Size => Quantity::Size,
-        Kind::PacketRate | Kind::Count | Kind::Number | Kind::Verdict => Quantity::Count,
+        Kind::PacketRate | Kind::Count | Kind::Number | Kind::Verdict | Kind::Word => {
+            Quantity::Count
+        }
     };
     let y = match low < 0.0 {
         true => Scale::linear(low * 1.05, high.max(0.0) * 1.05),

@@ -45,7 +45,7 @@ const NUMBERS: &str = include_str!("numbers.txt");
 
 /// A metric by its name.
 pub(super) fn metric(name: &str) -> Result<(String, Kind, Get), GateError> {
-    if let Some(metric) = Metric::named(name) {
+    if let Some(metric) = Metric::named(name).filter(|metric| metric.kind != Kind::Word) {
         return Ok((name.to_owned(), metric.kind, Get::Of(metric)));
     }
     if let Some(percent) = name.strip_prefix("delay.p").and_then(percent) {
@@ -69,7 +69,10 @@ fn hint(name: &str) -> String {
         };
         return format!("did you mean {near}? (`delay.p0{digit}` is percentile {digit})");
     }
-    let called = |metric: &&Metric| !metric.name.is_empty() || !metric.key.contains('.');
+    let called = |metric: &&Metric| {
+        let short = !metric.name.is_empty() || !metric.key.contains('.');
+        short && metric.kind != Kind::Word
+    };
     let names = METRICS.iter().filter(called).map(Metric::title);
     let all = || names.clone().chain(NUMBERS.lines());
     if let Some(near) = nearest(name, all()) {
