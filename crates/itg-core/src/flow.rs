@@ -667,6 +667,35 @@ impl Flow {
         Schedule::new(self)
     }
 
+    /// Number of packets in the plan; `None` where it has no end, or more packets than the `most` that are walked over.
+    ///
+    /// A flow as fast as possible that ends by time alone has no such number.
+    #[must_use]
+    pub fn planned_packets(&self, most: usize) -> Option<u64> {
+        let Stop { duration_ns, packets, bytes } = self.spec.stop;
+        let is_timed = self.idt.mean() > 0.0;
+        let steady = self.idt.steady().filter(|idt_ns| *idt_ns > 0);
+        match (duration_ns.filter(|_| is_timed), bytes) {
+            (None, None) => packets,
+            (Some(ns), None) if self.on_off.is_none() && self.spec.changes.is_empty() => {
+                let by_time = steady.map(|idt_ns| ns.div_ceil(idt_ns));
+                let by_time = by_time.map(|count| packets.map_or(count, |most| count.min(most)));
+                by_time.or_else(|| self.walked(most))
+            }
+            (None, Some(bytes)) if self.size.steady().is_some_and(|size| size > 0) => {
+                let by_bytes = self.size.steady().map(|size| bytes / size)?;
+                Some(packets.map_or(by_bytes, |most| by_bytes.min(most)))
+            }
+            _ => self.walked(most),
+        }
+    }
+
+    /// Number of packets in the plan, counted one by one.
+    fn walked(&self, most: usize) -> Option<u64> {
+        let count = self.schedule().take(most.saturating_add(1)).count();
+        (count <= most).then_some(count as u64)
+    }
+
     /// Expected packets per second over a long time; 0 when inter-departure times or pauses have no
     /// finite mean, infinite if all inter-departure times are 0.
     #[must_use]

@@ -1,7 +1,7 @@
 //! Properties that hold for every distribution, seed and text: tried with random ones.
 
 use itg_core::distribution::{Distribution, Unit, as_size, as_time};
-use itg_core::flow::{Flow, FlowSpec};
+use itg_core::flow::{Flow, FlowSpec, OnOff, Stop};
 use itg_core::profile::Profile;
 use itg_core::seed::{Purpose, RunSeed};
 use itg_core::units::{
@@ -228,5 +228,43 @@ fn monstrous_texts_end_quickly() {
         format!("empirical(\"{}", "\\".repeat(100_001)),
     ] {
         assert!(Distribution::parse(&text, Unit::Time).is_err());
+    }
+}
+
+/// Some stop of a flow, with limits that small flows reach.
+fn stop() -> impl Strategy<Value = Stop> {
+    let some = |range: std::ops::Range<u64>| prop::option::of(range);
+    (some(0..40_000_000), some(0..3_000), some(0..400_000))
+        .prop_map(|(duration_ns, packets, bytes)| Stop { duration_ns, packets, bytes })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn the_packets_of_a_plan_are_those_of_its_schedule(
+        stop in stop(),
+        idt in prop::sample::select(vec!["constant(0s)", "constant(13us)", "exp(40us)", "uniform(0s,90us)"]),
+        size in prop::sample::select(vec!["constant(137)", "uniform(40,900)"]),
+        on_off in prop::bool::ANY,
+        burst in prop::option::of(2_u32..9),
+        seed in prop::num::u64::ANY,
+    ) {
+        let of = |text: &str, unit| Distribution::parse(text, unit).expect("a distribution");
+        let periods = OnOff { on: of("exp(2ms)", Unit::Time), off: of("constant(3ms)", Unit::Time) };
+        let spec = FlowSpec::new(1)
+            .idt(of(idt, Unit::Time))
+            .size(of(size, Unit::Size))
+            .on_off(Some(periods).filter(|_| on_off && idt != "constant(0s)"))
+            .burst(burst.filter(|_| !on_off))
+            .stop(stop);
+        let Ok(flow) = Flow::resolve(spec, RunSeed(seed)) else { return Ok(()) };
+        let walked = flow.schedule().take(50_001).count();
+        let told = flow.planned_packets(50_000);
+        if walked <= 50_000 {
+            prop_assert_eq!(told, Some(walked as u64));
+        } else {
+            // Endless, or by its size and limit known without a walk.
+            prop_assert!(told.is_none_or(|count| count > 50_000), "{told:?}");
+        }
     }
 }
