@@ -19,6 +19,7 @@ use itg_session::{
 use itg_stats::delay::{Delay, Jitter};
 use itg_stats::fidelity::{Fidelity, Verdict};
 use itg_stats::metric::Sums;
+use itg_stats::packet_account::{self, MOST_WALKED, Told};
 use itg_stats::report::{
     ClockReport, DelayBasis, FlowReport, GroupReport, Metrics, REPORT_SCHEMA, Report, TotalReport,
 };
@@ -69,6 +70,10 @@ struct Ended<'a> {
     fidelity: Option<Fidelity>,
     notices: Vec<String>,
     end: Option<String>,
+    /// Its plan, where this program knows it.
+    plan: Option<&'a Flow>,
+    /// Packets that the sender's kernel refused, by its error, where this program sent it.
+    refused_by: BTreeMap<String, u64>,
 }
 
 /// The receiver's clock against the sender's.
@@ -164,6 +169,8 @@ pub fn exchanged(
             fidelity: Some(Fidelity { reasons: vec![NOT_TOLD.to_owned()], ..Fidelity::default() }),
             notices,
             end: end.map(|totals| totals.reason.to_string()),
+            plan: Some(&planned.flow),
+            refused_by: BTreeMap::new(),
         }
     }));
     ended.sort_by_key(|flow| flow.flow);
@@ -187,7 +194,7 @@ pub fn exchanged(
 
 /// The flows that were sent from here.
 fn ended_here<'a>(
-    plan: &Plan,
+    plan: &'a Plan,
     outcome: &'a SendOutcome,
     own_log: Option<&Report>,
     clocks: &'a [Clock],
@@ -238,6 +245,8 @@ fn ended_here<'a>(
                 .filter(|_| flow.totals.is_some()),
             notices: wrong(flow).into_iter().chain(stalled(&planned.flow, flow)).collect(),
             end: end.map(|totals| totals.reason.to_string()),
+            plan: Some(&planned.flow),
+            refused_by: flow.refused_by.clone(),
         });
     }
     ended
@@ -272,6 +281,8 @@ pub fn received(session: &ServedSession) -> Report {
             fidelity: None,
             notices: notices(flow),
             end: None,
+            plan: None,
+            refused_by: BTreeMap::new(),
         })
         .collect();
     Report { notices: told(&session.shared_drops), ..report(&ended, &session.run, None) }
@@ -386,6 +397,26 @@ pub(crate) fn counted(totals: Option<&FlowTotals>, counts: Option<&FlowCounts>) 
     metrics
 }
 
+/// What both sides tell of a flow's account beside its other figures.
+fn told_of(ended: &Ended<'_>) -> Told {
+    let whole = ended.totals.filter(|totals| totals.reason.is_told_whole());
+    let whole = whole
+        .map(|totals| totals.packets.saturating_add(totals.skipped).saturating_add(totals.failed));
+    let (planned, no_plan) = match ended.plan {
+        Some(flow) => packet_account::planned(flow, whole, MOST_WALKED),
+        None => (None, "its sender knows the plan"),
+    };
+    Told {
+        planned,
+        refused: ended.totals.map(|totals| totals.failed),
+        refused_by: ended.refused_by.clone(),
+        arrived: ended.counts.map(|counts| counts.unique),
+        end: ended.totals.map(|totals| totals.reason.to_string()),
+        interrupted: ended.totals.is_some_and(|totals| totals.reason.is_interrupted()),
+        no_plan,
+    }
+}
+
 fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Total) -> FlowReport {
     let (off_ns, clock) = match (ended.clock, ended.measure) {
         (Some(clock), Some(measure)) => clock.over(measure),
@@ -417,6 +448,7 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
         None if is_nothing(&metrics) => Fidelity::default(),
         None => not_judged(),
     };
+    metrics.settle(told_of(ended));
     total.add(&volume, &metrics);
     let address = |at: Option<SocketAddr>| at.map_or_else(String::new, |at| at.to_string());
     FlowReport {
@@ -614,6 +646,7 @@ impl Total {
         self.volume.merge(volume);
         self.untimed |= volume.packets > 0 && volume.first_unix_ns.is_none();
         self.counts.add(of);
+        self.sums.add_refusals(of);
         self.sums.negative_delays = self.sums.negative_delays.saturating_add(of.negative_delays);
         self.sums.excess_packets = self.sums.excess_packets.saturating_add(of.excess_packets);
         self.unjudged += u64::from(of.fidelity.verdict == Verdict::Unknown);
@@ -635,6 +668,8 @@ impl Total {
         self.counts.put(&mut metrics);
         metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
         metrics.excess_packets = self.sums.excess_packets;
+        metrics.account.refused_by = self.sums.account.refused_by.clone();
+        metrics.close_account();
         metrics.fidelity = self.sums.fidelity;
         metrics.fidelity.not_all_judged(self.unjudged, flows);
         // Times of one way and of both have no percentiles together.
@@ -702,6 +737,7 @@ mod tests {
             replies: None,
             reply_measure: None,
             refused: None,
+            refused_by: BTreeMap::new(),
             lateness_max_ns: 0,
         };
         let clock = PeerClock { shared, ..PeerClock::default() };

@@ -6,6 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// End of a flow whose packets have all had their turn, as logs and the wire write it.
 pub const SCHEDULE_DONE: &str = "end of the schedule";
+/// First word of the end of a flow that the user ended.
+const INTERRUPTED: &str = "interrupted";
 /// First words of the end of a flow that was too slow.
 const TIME_OVER: &str = "time over";
 
@@ -43,7 +45,7 @@ impl Display for EndCause {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::ScheduleDone => f.write_str(SCHEDULE_DONE),
-            Self::Interrupted => f.write_str("interrupted"),
+            Self::Interrupted => f.write_str(INTERRUPTED),
             Self::LeaseOver => f.write_str("the lease is over"),
             Self::TooSlow { late_ms } => write!(
                 f,
@@ -79,6 +81,31 @@ impl EndReason {
     pub fn is_told_whole(&self) -> bool {
         let text = self.to_string();
         text.split("; ").next() == Some(SCHEDULE_DONE) || text.starts_with(TIME_OVER)
+    }
+
+    /// True if the user ended it, here or at its sender.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.to_string().starts_with(INTERRUPTED)
+    }
+
+    /// True if its peer, its connection or its lease went away before its schedule was done.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        match &self.cause {
+            _ if self.is_interrupted() => false,
+            EndCause::ConnectionBroke(_)
+            | EndCause::SessionOver(_)
+            | EndCause::LeaseOver
+            | EndCause::ReceiverBrokeOff => true,
+            EndCause::Told(_) => !self.is_told_whole(),
+            EndCause::ScheduleDone
+            | EndCause::Interrupted
+            | EndCause::TooSlow { .. }
+            | EndCause::Refused(_)
+            | EndCause::NotAgreed
+            | EndCause::SimulationOver => false,
+        }
     }
 
     /// True if there is nothing to say but that the schedule is done.

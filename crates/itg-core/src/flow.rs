@@ -669,13 +669,17 @@ impl Flow {
 
     /// Number of packets in the plan; `None` where it has no end, or more packets than the `most` that are walked over.
     ///
-    /// A flow as fast as possible that ends by time alone has no such number.
+    /// A flow as fast as possible that ends by time has no such number.
     #[must_use]
     pub fn planned_packets(&self, most: usize) -> Option<u64> {
         let Stop { duration_ns, packets, bytes } = self.spec.stop;
         let is_timed = self.idt.mean() > 0.0;
+        if !is_timed && duration_ns.is_some() {
+            // Which limit comes first shows when it is sent.
+            return None;
+        }
         let steady = self.idt.steady().filter(|idt_ns| *idt_ns > 0);
-        match (duration_ns.filter(|_| is_timed), bytes) {
+        match (duration_ns, bytes) {
             (None, None) => packets,
             (Some(ns), None) if self.on_off.is_none() && self.spec.changes.is_empty() => {
                 let by_time = steady.map(|idt_ns| ns.div_ceil(idt_ns));
@@ -687,6 +691,16 @@ impl Flow {
                 Some(packets.map_or(by_bytes, |most| by_bytes.min(most)))
             }
             _ => self.walked(most),
+        }
+    }
+
+    /// True if the plan has an end, and so a number of packets.
+    #[must_use]
+    pub fn has_plan(&self) -> bool {
+        let Stop { duration_ns, packets, bytes } = self.spec.stop;
+        match duration_ns {
+            Some(_) => self.idt.mean() > 0.0,
+            None => packets.is_some() || bytes.is_some(),
         }
     }
 

@@ -7,6 +7,7 @@
 mod ends;
 mod running;
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -23,6 +24,7 @@ use itg_socket::mmsg::{BATCH, FEW};
 use itg_socket::socket::DataSocket;
 use itg_socket::txtime::AHEAD_NS;
 use itg_socket::wire::{Segments, Sockets, Wire};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::time::TimeSpec;
 
@@ -159,6 +161,8 @@ pub struct TxEnded {
     pub behind: bool,
     /// Packets sent that were due while the socket, or the queue of the device, took no more.
     pub waited: u64,
+    /// Packets that the kernel refused, by its error, as `EPERM`.
+    pub refused_by: BTreeMap<String, u64>,
     /// Its socket, where closing it tells its receiver nothing: thousands of them take long to close, and other flows
     /// of the sending thread are due.
     pub socket: Option<DataSocket>,
@@ -179,12 +183,19 @@ pub fn count_left_out(flow: &Flow, totals: &mut FlowTotals) {
 }
 
 /// The end of a flow, for the log of its sender; `waited` packets were due while the path took no more.
-pub fn flow_end(index: u32, totals: &FlowTotals, waited: u64) -> FlowEnd {
+pub fn flow_end(
+    index: u32,
+    totals: &FlowTotals,
+    waited: u64,
+    refused_by: &BTreeMap<String, u64>,
+) -> FlowEnd {
     FlowEnd {
         sent_packets: Some(totals.packets),
         sent_bytes: Some(totals.bytes),
         skipped_packets: Some(totals.skipped),
         waited_packets: Some(waited),
+        refused_packets: Some(totals.failed),
+        refused_by: refused_by.clone(),
         ..FlowEnd::new(index, totals.reason.to_string())
     }
 }
@@ -471,12 +482,14 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             next_seq: flow.tx.traffic.next_seq() - if behind { 0 } else { unsent },
             reason,
         };
-        let Running { tx, waited, .. } = flow;
+        let Running { tx, waited, refused_by, .. } = flow;
+        let named = |(errno, count)| (format!("{:?}", Errno::from_raw(errno)), count);
+        let refused_by = refused_by.into_iter().map(named).collect();
         // One of a connection is closed before its end is reported.
         let connected = tx.traffic.proto().properties().is_connected;
         let socket = Some(tx.socket).filter(|_| !connected);
         let told = matches!(totals.reason.cause, EndCause::Interrupted | EndCause::LeaseOver);
-        let ended = TxEnded { index, totals, departures, behind, waited, socket };
+        let ended = TxEnded { index, totals, departures, behind, waited, refused_by, socket };
         if told {
             // Somebody waits for it.
             (self.on_end)(ended);

@@ -28,6 +28,8 @@ pub enum Cause {
     FullQueue,
     /// The times in the log are too coarse for inter-departure times so short.
     Resolution,
+    /// Packets of the plan did not leave: the sender's kernel refused them, or the flow ended before.
+    Incomplete,
 }
 
 impl Cause {
@@ -43,6 +45,7 @@ impl Cause {
             Self::BackPressure => "back_pressure",
             Self::FullQueue => "full_queue",
             Self::Resolution => "resolution",
+            Self::Incomplete => "incomplete",
         }
     }
 }
@@ -197,6 +200,23 @@ impl Fidelity {
         if let Err(place) = self.causes.binary_search(&cause) {
             self.causes.insert(place, cause);
         }
+    }
+
+    /// Packets of the plan did not leave: many of them fail the flow, few are a warning.
+    pub fn incomplete(&mut self, many: bool, why: String) {
+        self.verdict = self.verdict.max(if many { Verdict::Fail } else { Verdict::Warn });
+        if let Err(place) = self.causes.binary_search(&Cause::Incomplete) {
+            self.causes.insert(place, Cause::Incomplete);
+        }
+        self.reasons.insert(0, why);
+    }
+
+    /// Nothing is known of so many packets at the end of the plan: what is there passes, the flow does not.
+    pub fn not_beyond_log(&mut self, rest: u64, planned: u64) {
+        if self.verdict == Verdict::Pass {
+            self.verdict = Verdict::Unknown;
+        }
+        self.reasons.insert(0, format!("nothing is known of {rest} of {planned} planned packets: logs and accounts end before"));
     }
 
     /// Of a total in which so many flows of all could not be judged: they do not pass with the others.

@@ -24,6 +24,13 @@ pub fn exit_code(outcome: &SendOutcome) -> u8 {
     if outcome.flows.iter().any(|flow| flow.refused.is_some()) {
         return 3;
     }
+    let totals = || outcome.flows.iter().filter_map(|flow| flow.totals.as_ref());
+    if totals().any(|totals| totals.reason.is_cut_off()) {
+        return 4;
+    }
+    if totals().any(|totals| totals.failed > 0) {
+        return 1;
+    }
     let logs = outcome.log.iter().map(|log| &log.error);
     let remote = outcome.remote_logs.iter().map(|(_, log)| &log.error);
     let corrupt = |flow: &FlowOutcome| {

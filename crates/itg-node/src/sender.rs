@@ -233,6 +233,7 @@ const fn nothing_yet(flow: &SendFlow) -> FlowOutcome {
         replies: None,
         reply_measure: None,
         refused: None,
+        refused_by: BTreeMap::new(),
         lateness_max_ns: 0,
     }
 }
@@ -729,6 +730,7 @@ impl Run {
     async fn on_end(&mut self, end: TxEnded) {
         let place = end.index;
         let mut totals = end.totals;
+        self.outcome.flows[place].refused_by.clone_from(&end.refused_by);
         let hurry = self.outcome.interrupted.is_some()
             || matches!(totals.reason.cause, EndCause::Interrupted | EndCause::LeaseOver);
         if totals.reason.cause == EndCause::Interrupted
@@ -755,7 +757,8 @@ impl Run {
             if let Some((samples, totals)) = self.outlets.samples().zip(end.departures) {
                 samples.end(log_index(place), totals, notes);
             }
-            self.ends.tell(place, flow_end(log_index(place), &totals, end.waited), notes);
+            let note = flow_end(log_index(place), &totals, end.waited, &end.refused_by);
+            self.ends.tell(place, note, notes);
         }
         if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
             let replied = self.replied.clone();

@@ -167,6 +167,12 @@ pub struct FlowEnd {
     /// in logs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_packets: Option<u64>,
+    /// Packets that the sender's kernel refused; `None` where the sender did not tell, and in logs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_packets: Option<u64>,
+    /// Number of them by the kernel's error, as `EPERM`; empty at receivers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused_by: BTreeMap<String, u64>,
     /// Packets that arrived; at a sender, as its receiver told it.
     pub received_packets: Option<u64>,
     /// Different packets among them; `None` in logs of earlier versions.
@@ -203,6 +209,8 @@ impl FlowEnd {
             sent_bytes: None,
             skipped_packets: None,
             waited_packets: None,
+            refused_packets: None,
+            refused_by: BTreeMap::new(),
             received_packets: None,
             received_unique: None,
             received_bytes: None,

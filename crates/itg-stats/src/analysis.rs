@@ -42,7 +42,7 @@ use crate::series::{Grid, IntervalRow, Series};
 use crate::stats::{Facts, FlowStats, Lane, PLAN_PACKETS, Setup};
 use crate::tcp;
 use crate::total::Totals;
-use both_ends::{departed, facts};
+use both_ends::{departed, facts, told};
 pub use described::PacketFlow;
 use notices::Remarks;
 use objects::{Object, Objects};
@@ -236,6 +236,7 @@ impl<'a> Analysis<'a> {
             let of_sender = if key.side == Side::Sender { Some(object) } else { peer };
             flow.metrics.congestion_control =
                 of_sender.and_then(|object| tcp::congestion_control(&object.tcp));
+            flow.metrics.settle(told(object, peer, &facts));
             flow
         });
         for ((key, object), mut report) in all.into_iter().zip(made) {

@@ -25,6 +25,7 @@ mod logs;
 pub mod markdown;
 mod marks;
 pub mod metric;
+pub mod packet_account;
 mod packets;
 pub mod plan;
 pub mod plot;

@@ -11,6 +11,7 @@ use crate::departures::Departed;
 use crate::fidelity::{Fidelity, Verdict};
 use crate::figures::{Ipdv, Ledger, LossModel, Pdv, Percentiles, Reordering, Way};
 use crate::kind::{Kind, rank};
+use crate::packet_account::PacketAccount;
 use crate::sequence::Loss;
 use crate::sum::Sum;
 use crate::volume::{LossBasis, Volume};
@@ -80,6 +81,8 @@ pub struct Metrics {
     /// Congestion control of TCP that the sender's kernel used, by its name there; of several flows where all had it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
+    /// Account: what became of each packet of the plan.
+    pub account: PacketAccount,
 }
 
 impl Metrics {
@@ -577,6 +580,28 @@ pub const METRICS: &[Metric] = {
         M::new("congestion_control", Word, Get::Word(|m| m.congestion_control.as_deref())).csv("congestion_control")
             .line_when(Hosts, "Congestion control", |m| m.congestion_control.is_some())
             .is("congestion control that the sender's kernel used on TCP, by its name there", "Linux, tcp(7)"),
+        M::packets("account.planned", |m| m.account.planned).gate("planned").csv("planned")
+            .counter("itg_flow_planned_packets_total", "Packets of the plan; once the flow has ended.")
+            .line_when(Packets, "Packets planned", |m| m.account.planned.is_some() && m.account.planned != m.account.sent)
+            .sum(|m| &mut m.account.planned).is("packets of the plan, by its description", "ours"),
+        M::packets("account.refused", |m| m.account.refused).gate("refused").csv("refused")
+            .counter("itg_flow_refused_packets_total", "Packets that the sender's kernel refused; once the flow has ended.")
+            .line_when(Packets, "Refused by the kernel", |m| m.account.refused > Some(0))
+            .sum(|m| &mut m.account.refused).is("packets that the sender's kernel refused, by its error in `refused_by`", "ours"),
+        M::packets("account.not_reached", |m| m.account.not_reached).gate("not_reached").csv("not_reached")
+            .counter("itg_flow_not_reached_packets_total", "Packets behind the early end of a flow; once it has ended.")
+            .line_when(Packets, "Not reached by the flow", |m| m.account.not_reached > Some(0))
+            .sum(|m| &mut m.account.not_reached).is("packets behind the early end of the flow, see `end`", "ours"),
+        M::packets("account.arrived", |m| m.account.arrived).gate("arrived").csv("arrived").sum(|m| &mut m.account.arrived)
+            .is("different packets that arrived", "ours"),
+        M::packets("", |m| m.account.unsent()).gate("unsent").is("`planned` − `sent`", "ours"),
+        M::number("", Share, |m| m.account.unsent_share()).gate("unsent_share").is("`unsent` / `planned`", "ours"),
+        M::packets("account.sent", |m| m.account.sent).is("as `sent_packets`", "ours"),
+        M::packets("account.left_out", |m| m.account.left_out).gate("left_out").is("as `skipped_packets`", "ours"),
+        M::packets("account.lost.unknown", |m| m.account.lost.unknown)
+            .is("lost packets of which nobody knows where; `lost.socket` and `lost.network` are those of the ledger", "ours"),
+        M::packets("account.logged", |m| m.account.logged).is("packets that arrived and are in the log", "ours"),
+        M::packets("account.not_logged", |m| m.account.not_logged).gate("not_logged").is("as `ledger.loss.log`", "ours"),
     ]
 };
 

@@ -120,6 +120,7 @@ impl Totals {
         let span = volume.first_unix_ns.zip(volume.last_unix_ns);
         self.spans.extend(span.map(|(first, last)| (flow, first, last)));
         self.counts.add(metrics);
+        self.sums.add_refusals(metrics);
         let sums = &mut self.sums;
         sums.excess_packets = sums.excess_packets.saturating_add(metrics.excess_packets);
         let split = &metrics.ledger.loss;
@@ -319,6 +320,7 @@ impl Totals {
             stack_ns: Way::of(&self.stack),
             loss: split,
         };
+        metrics.close_account();
         if metrics.lost_basis == Some(LossBasis::SequenceNumbers) {
             notices.push(
                 "how many packets were sent is not known: losses after the last arrival are not seen"

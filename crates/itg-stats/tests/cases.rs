@@ -1,13 +1,19 @@
 //! Tests of this crate as one program: `cargo test -p itg-stats --test cases NAME::` runs those of one file.
 
 mod clock_report;
+mod curve;
 mod damaged;
+mod figures;
 mod filter;
 mod gates;
+mod markdown;
 mod metrics;
 mod parallel;
 mod partial_logs;
+mod plan;
 mod report;
 mod schema;
+mod series;
+mod sum;
 mod twin;
 mod verdicts;

@@ -1,10 +1,10 @@
 //! Gates: what they know, how they judge, what they refuse.
 
-use itg_stats::Report;
 use itg_stats::delay::Delay;
 use itg_stats::fidelity::{Fidelity, Verdict};
-use itg_stats::gate::{Gate, Judgement, Outcome, exit_code};
+use itg_stats::gate::{Figure, Gate, Judgement, Outcome, exit_code};
 use itg_stats::report::{FlowReport, Metrics, REPORT_SCHEMA, TotalReport};
+use itg_stats::{Analysis, Options, Report};
 use serde_json::Value;
 
 fn flow(number: u32, side: &'static str, p99: Option<i64>, lost: u64) -> FlowReport {
@@ -165,12 +165,14 @@ fn every_number_of_the_report_can_be_judged() {
     walk(&schema["$defs"]["FlowReport"], &schema["$defs"], "", &mut found);
     found.retain(|path| path != "flow" && path != "seed");
     found.sort();
-    let known = include_str!("../src/gate/numbers.txt");
-    assert_eq!(
-        found.join("\n") + "\n",
-        known,
-        "src/gate/numbers.txt, against docs/report.schema.json"
-    );
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gate/numbers.txt");
+    let new = found.join("\n") + "\n";
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, new).expect("written");
+        return;
+    }
+    let known = std::fs::read_to_string(path).expect("the list");
+    assert!(known == new, "{path}, against docs/report.schema.json: run this test with UPDATE=1");
 }
 
 #[test]
@@ -238,4 +240,26 @@ fn mistakes_are_named() {
         let error = Gate::parse(text).expect_err(text).to_string();
         assert!(error.starts_with(part), "{error}");
     }
+}
+
+#[test]
+fn figures_are_known_by_the_names_of_gates() {
+    for (name, want) in [
+        ("delay.p99", None),
+        ("flow.3.loss", None),
+        ("total.bitrate", None),
+        ("speed", Some("unknown metric `speed`")),
+        ("flow..loss", Some("names no flow")),
+        ("fidelity", Some("fidelity has no order")),
+    ] {
+        let got = Figure::parse(name).map(|figure| figure.name().to_owned());
+        match (got, want) {
+            (Ok(got), None) => assert_eq!(got, name),
+            (Err(error), Some(want)) => assert!(error.to_string().contains(want), "{error}"),
+            (got, want) => panic!("{name}: {got:?}, {want:?}"),
+        }
+    }
+    let nothing = Analysis::new(Options::default()).finish();
+    assert_eq!(Figure::parse("flow.3.loss").expect("known").of(&nothing), None);
+    assert_eq!(Figure::parse("packets").expect("known").of(&nothing), Some(0.0));
 }

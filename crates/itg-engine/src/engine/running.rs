@@ -1,5 +1,6 @@
 //! A flow on its way: packets taken from its schedule, handed to the kernel, written down.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::AsFd;
 
@@ -42,6 +43,8 @@ pub(super) struct Running {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) failed: u64,
+    /// Number of them by the kernel's error.
+    pub(super) refused_by: BTreeMap<i32, u64>,
     pub(super) last_error: Option<io::Error>,
     /// Number of the packet that was refused last where the kernel keeps times.
     refused_seq: Option<u64>,
@@ -89,6 +92,7 @@ impl Running {
             packets: 0,
             bytes: 0,
             failed: 0,
+            refused_by: BTreeMap::new(),
             last_error: None,
             refused_seq: None,
             refused: false,
@@ -414,6 +418,8 @@ impl Running {
                 if self.tx.socket.kept.is_none() || self.refused_seq == seq {
                     self.pending.remove(0);
                     self.failed += 1;
+                    let errno = error.raw_os_error().unwrap_or(0);
+                    *self.refused_by.entry(errno).or_default() += 1;
                 }
                 self.refused_seq = seq;
             }

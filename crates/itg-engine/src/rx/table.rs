@@ -424,6 +424,7 @@ impl Table {
                 sent_packets: totals.map(|t| t.packets),
                 sent_bytes: totals.map(|t| t.bytes),
                 skipped_packets: totals.map(|t| t.skipped),
+                refused_packets: totals.map(|t| t.failed),
                 received_packets: Some(flow.arrivals.packets()),
                 received_unique: Some(flow.arrivals.unique()),
                 received_bytes: Some(flow.arrivals.bytes()),

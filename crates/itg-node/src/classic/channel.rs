@@ -43,8 +43,9 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// Event that other threads and tasks report to a channel.
 #[derive(Debug)]
 pub(super) enum Mail {
-    /// A flow has been sent; the flag says that packets were left out because the time was over.
-    Sent(FlowTotals, bool, u64),
+    /// A flow has been sent; the flag says that packets were left out because the time was over. Then the packets that
+    /// waited, and those refused, by the kernel's error.
+    Sent(FlowTotals, bool, u64, BTreeMap<String, u64>),
     /// Its replies have been gathered.
     Replied(FlowCounts),
     /// The time for the last packets of a flow to be read is over.
@@ -346,7 +347,7 @@ impl Channel<'_> {
                     met.map_err(|error| error.to_string()).and_then(|data| self.launch(flow, data));
                 launched.err().map(|why| self.failed(id, why))
             }
-            Mail::Sent(mut totals, behind, waited) => {
+            Mail::Sent(mut totals, behind, waited, refused_by) => {
                 let id = totals.flow;
                 if behind {
                     if let Some(ClassicSource::Itg { flow, .. }) =
@@ -366,11 +367,11 @@ impl Channel<'_> {
                 }
                 self.outcome(id).totals = Some(totals.clone());
                 if let Some(stopped) = stopped {
-                    self.sender.shared.conclude(&stopped, &totals, waited);
+                    self.sender.shared.conclude(&stopped, &totals, waited, &refused_by);
                     return None;
                 }
                 let launched = self.launched.get(&id)?;
-                self.sender.shared.conclude(launched, &totals, waited);
+                self.sender.shared.conclude(launched, &totals, waited, &refused_by);
                 if launched.round_trip {
                     let mail = self.mail.clone();
                     self.sender.shared.gather(launched, totals, self.interrupted, mail);

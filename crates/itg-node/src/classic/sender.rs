@@ -263,7 +263,8 @@ impl ClassicSender {
         let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
             let exact = Box::new(Sockets);
             Engine::new(Vec::new(), exact, pacing, producer, stop, |end: TxEnded| {
-                told.post(end.totals.flow, Mail::Sent(end.totals, end.behind, end.waited));
+                let TxEnded { totals, behind, waited, refused_by, .. } = end;
+                told.post(totals.flow, Mail::Sent(totals, behind, waited, refused_by));
             })
             .joined(joined)
             .run();
@@ -398,9 +399,15 @@ impl Shared {
     }
 
     /// Notes the end of a flow in the log.
-    pub(super) fn conclude(&self, flow: &Launched, totals: &FlowTotals, waited: u64) {
+    pub(super) fn conclude(
+        &self,
+        flow: &Launched,
+        totals: &FlowTotals,
+        waited: u64,
+        refused_by: &BTreeMap<String, u64>,
+    ) {
         if let Some(notes) = lock(&self.notes).as_mut().filter(|_| self.notes_ends) {
-            notes.note(Note::FlowEnd(flow_end(flow.log_index, totals, waited)));
+            notes.note(Note::FlowEnd(flow_end(flow.log_index, totals, waited, refused_by)));
         }
     }
 

@@ -52,17 +52,19 @@ pub struct AskOutcome {
 }
 
 impl AskOutcome {
-    /// The exit code of this part of a run: that of the failure, or 1 where packets have not arrived with the bytes
-    /// they were sent with.
+    /// The exit code of this part of a run: that of the failure, 4 where a flow ended early since something went, or 1
+    /// where packets were refused by the sender's kernel, or did not arrive with the bytes they were sent with.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let corrupt = self.session.flows.values().any(|flow| {
             let both = flow.totals.as_ref().zip(flow.counts.as_ref());
             both.is_some_and(|(totals, counts)| Difference::between(totals, counts).is_corrupt())
         });
+        let totals = || self.session.flows.values().filter_map(|flow| flow.totals.as_ref());
         match &self.failure {
             Some(failure) => failure.exit_code(),
-            None => u8::from(corrupt),
+            None if totals().any(|totals| totals.reason.is_cut_off()) => 4,
+            None => u8::from(corrupt || totals().any(|totals| totals.failed > 0)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Outcome of a run that was sent: both sides' accounts and measures of its flows.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use itg_engine::log::LogOutcome;
@@ -28,6 +29,8 @@ pub struct FlowOutcome {
     pub reply_measure: Option<Box<FlowMeasure>>,
     /// Reason why it was not sent.
     pub refused: Option<String>,
+    /// Packets that the kernel refused, by its error, as `EPERM`.
+    pub refused_by: BTreeMap<String, u64>,
     /// Largest lateness of a packet: from when it was due until it was handed to the kernel, in nanoseconds.
     pub lateness_max_ns: u64,
 }

@@ -39,6 +39,7 @@ impl Run<'_> {
             sent_bytes: Some(flow.sent.1),
             skipped_packets: Some(skipped),
             waited_packets: Some(flow.waited.1),
+            refused_packets: Some(0),
             ..FlowEnd::new(flow.index, why)
         });
         self.sender.note(&note)

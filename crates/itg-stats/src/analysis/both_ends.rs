@@ -1,10 +1,14 @@
 //! Facts on a flow from both of its ends.
 
+use itg_core::flow::Flow;
+use itg_core::seed::RunSeed;
 use itg_record::Side;
 
 use super::objects::Object;
 use super::owners::{self, Lack, Owners};
 use crate::departures::Departed;
+use crate::packet_account::{Told, planned};
+use crate::plan::{FREE_STEPS, STEPS_EACH};
 use crate::stats::Facts;
 
 /// Counts of a flow from both of its ends.
@@ -45,4 +49,43 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
 pub(super) fn departed(object: &Object, peer: Option<&Object>) -> Option<Departed> {
     let both = [Some(object), peer].into_iter().flatten();
     both.into_iter().find_map(|object| Departed::of(&object.departures, object.held))
+}
+
+/// What the logs of both sides tell of a flow's account beside its other figures.
+pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) -> Told {
+    let both = || [Some(object), peer].into_iter().flatten();
+    let of = |side: Side| both().find(|object| object.stats.side() == side);
+    let sender = of(Side::Sender).unwrap_or(object);
+    let other = peer.map(|peer| &peer.owners);
+    let refused = owners::of_all(&object.owners, other, |end| end.refused_packets);
+    let stats = if object.stats.counts_arrivals() { Some(object) } else { of(Side::Receiver) };
+    let unlogged = facts.unlogged.is_some_and(|count| count > 0);
+    let logged = stats.filter(|_| !unlogged).map(|object| object.stats.arrived_seqs().unique());
+    // The log of the receiver is not that of the replies.
+    let counted = facts.received_unique.filter(|_| !object.stats.is_round_trip());
+    let info = both().find_map(|object| object.info.as_ref()).filter(|info| info.ditg.is_none());
+    let (planned, no_plan) = match info {
+        None => (None, "no log of ITG describes the flow"),
+        Some(info) => {
+            let parts = [facts.sent_packets, facts.skipped_packets, refused];
+            let whole = (sender.owners.len() == 1 && sender.owners.ended_whole())
+                .then(|| parts.into_iter().try_fold(0_u64, |sum, part| sum.checked_add(part?)));
+            // Walking over a plan costs in proportion to what the logs hold.
+            let most = STEPS_EACH.saturating_mul(object.stats.volume().packets);
+            match Flow::resolve(info.spec.clone(), RunSeed(info.seed)) {
+                Ok(flow) => planned(&flow, whole.flatten(), FREE_STEPS.saturating_add(most)),
+                Err(_) => (None, "the description lacks the values of a distribution"),
+            }
+        }
+    };
+    let reason = sender.owners.reason();
+    Told {
+        planned,
+        refused,
+        refused_by: sender.owners.refused_by(),
+        arrived: counted.or(logged),
+        interrupted: sender.owners.interrupted(),
+        end: reason.filter(|_| facts.sent_packets.is_some()),
+        no_plan,
+    }
 }

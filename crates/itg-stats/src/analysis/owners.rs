@@ -5,6 +5,9 @@
 //! Counts are sums over all of them. A sum that lacks an owner is no count of the flow: what was sent is known
 //! only where each owner has told it.
 
+use std::collections::BTreeMap;
+
+use itg_core::end::{EndCause, EndReason};
 use itg_record::{FlowEnd, FlowInfo};
 
 use crate::stats::Volume;
@@ -205,6 +208,26 @@ impl Owners {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
+    /// Returns true if one of them ran to the end of the schedule, or of its time.
+    pub(super) fn ended_whole(&self) -> bool {
+        self.ends().any(|end| told(end).is_told_whole())
+    }
+
+    /// Returns true if the user ended one of them.
+    pub(super) fn interrupted(&self) -> bool {
+        self.ends().any(|end| told(end).is_interrupted())
+    }
+
+    /// Packets that the kernels of all of them refused, by error.
+    pub(super) fn refused_by(&self) -> BTreeMap<String, u64> {
+        let mut sum = BTreeMap::new();
+        for (error, count) in self.ends().flat_map(|end| &end.refused_by) {
+            let entry: &mut u64 = sum.entry(error.clone()).or_default();
+            *entry = entry.saturating_add(*count);
+        }
+        sum
+    }
+
     fn in_order(&self) -> Vec<&Owner> {
         let mut all: Vec<&Owner> = self.0.iter().collect();
         all.sort_by_key(|owner| (owner.first_unix_ns.is_none(), owner.first_unix_ns, owner.source));
@@ -227,6 +250,10 @@ impl Owners {
             format!("{} owners sent this flow: {names}{more}; counts are their sums", active.len())
         })
     }
+}
+
+fn told(end: &FlowEnd) -> EndReason {
+    EndCause::Told(end.reason.clone()).into()
 }
 
 impl Owner {

@@ -59,31 +59,3 @@ impl Figure {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Analysis, Options};
-
-    #[test]
-    fn figures_are_known_by_the_names_of_gates() {
-        for (name, want) in [
-            ("delay.p99", None),
-            ("flow.3.loss", None),
-            ("total.bitrate", None),
-            ("speed", Some("unknown metric `speed`")),
-            ("flow..loss", Some("names no flow")),
-            ("fidelity", Some("fidelity has no order")),
-        ] {
-            let got = Figure::parse(name).map(|figure| figure.name().to_owned());
-            match (got, want) {
-                (Ok(got), None) => assert_eq!(got, name),
-                (Err(error), Some(want)) => assert!(error.to_string().contains(want), "{error}"),
-                (got, want) => panic!("{name}: {got:?}, {want:?}"),
-            }
-        }
-        let nothing = Analysis::new(Options::default()).finish();
-        assert_eq!(Figure::parse("flow.3.loss").expect("known").of(&nothing), None);
-        assert_eq!(Figure::parse("packets").expect("known").of(&nothing), Some(0.0));
-    }
-}

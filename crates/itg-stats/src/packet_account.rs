@@ -1,0 +1,244 @@
+//! Account of a flow: what became of each packet of its plan.
+//!
+//! `planned = sent + refused + left out + not reached`, `sent = arrived + lost`, `arrived = logged + not logged`. A part
+//! that cannot be known is unknown, with its reason; nothing is clamped.
+
+use std::collections::BTreeMap;
+
+use itg_core::flow::Flow;
+use serde::Serialize;
+
+use crate::metric::Metrics;
+
+/// What became of the packets of a plan; a part that is not known is `None`, and `why` says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PacketAccount {
+    /// Packets of the plan.
+    pub planned: Option<u64>,
+    /// Packets that the sender's kernel took.
+    pub sent: Option<u64>,
+    /// Packets that the sender's kernel refused.
+    pub refused: Option<u64>,
+    /// Number of them by the kernel's error, as `EPERM`, where the sender's log or program tells it.
+    pub refused_by: BTreeMap<String, u64>,
+    /// Packets that the sender left out: they were late, or its time was over.
+    pub left_out: Option<u64>,
+    /// Packets behind the early end of the flow.
+    pub not_reached: Option<u64>,
+    /// Different packets that arrived; of a round-trip flow at its sender those that came back.
+    pub arrived: Option<u64>,
+    /// Further arrivals of these; no part of any sum.
+    pub duplicated: Option<u64>,
+    /// Packets that were sent and did not arrive.
+    pub lost: LostPackets,
+    /// Packets that arrived and are in the log of that side.
+    pub logged: Option<u64>,
+    /// Packets that arrived and are not in there.
+    pub not_logged: Option<u64>,
+    /// Reasons, by the part that is unknown; of `not_reached` the end of the flow.
+    pub why: BTreeMap<&'static str, String>,
+}
+
+/// Lost packets by the place of their loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LostPackets {
+    /// At the receiver's full socket.
+    pub socket: Option<u64>,
+    /// In the network, or in a host below the socket.
+    pub network: Option<u64>,
+    /// Nobody knows where.
+    pub unknown: Option<u64>,
+}
+
+/// What is told of a flow beside its other figures.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Packets of its plan.
+    pub planned: Option<u64>,
+    /// Packets that the kernel refused.
+    pub refused: Option<u64>,
+    /// Of them, those of each error.
+    pub refused_by: BTreeMap<String, u64>,
+    /// Different packets that arrived.
+    pub arrived: Option<u64>,
+    /// Reason of the flow's end; `None` where no account of its sender tells it.
+    pub end: Option<String>,
+    /// True if the user ended it: what was not reached is no fault of the traffic.
+    pub interrupted: bool,
+    /// Reason why the plan has no number of packets, where it has none.
+    pub no_plan: &'static str,
+}
+
+/// Packets of a plan that are walked over at most to count them: some two seconds.
+pub const MOST_WALKED: u64 = 1 << 25;
+
+/// Packets that a flow plans, or why that is no number; `whole` had their turn where it ran to the end of its schedule,
+/// otherwise at most `most` are walked over.
+#[must_use]
+pub fn planned(flow: &Flow, whole: Option<u64>, most: u64) -> (Option<u64>, &'static str) {
+    if !flow.has_plan() {
+        return (
+            None,
+            "as fast as possible, for a time or without an end: there is no such number",
+        );
+    }
+    let most = if whole.is_some() { 0 } else { most.min(MOST_WALKED) };
+    match flow.planned_packets(usize::try_from(most).unwrap_or(usize::MAX)).or(whole) {
+        Some(planned) => (Some(planned), ""),
+        None => (None, "the plan is too long to count"),
+    }
+}
+
+/// Share of a plan that may be missing without the flow failing.
+const MISSING_LIMIT: f64 = 0.01;
+
+impl PacketAccount {
+    /// Packets of the plan that were not sent, for whatever reason.
+    #[must_use]
+    pub fn unsent(&self) -> Option<u64> {
+        self.planned?.checked_sub(self.sent?)
+    }
+
+    /// Their share of the plan; 0 of an empty one.
+    #[must_use]
+    pub fn unsent_share(&self) -> Option<f64> {
+        let unsent = self.unsent()?;
+        Some(if unsent == 0 { 0.0 } else { unsent as f64 / self.planned? as f64 })
+    }
+
+    /// What of the plan did not leave without being left out, in words.
+    fn missing_words(&self, missing: u64) -> String {
+        let of = self.planned.map_or_else(String::new, |planned| format!(" of {planned}"));
+        let mut parts = Vec::new();
+        if let Some(refused @ 1..) = self.refused {
+            let errors: Vec<_> =
+                self.refused_by.iter().map(|(error, n)| format!("{n} {error}")).collect();
+            let errors =
+                if errors.is_empty() { String::new() } else { format!(" ({})", errors.join(", ")) };
+            parts.push(format!("{refused} were refused by the sender's kernel{errors}"));
+        }
+        if let Some(rest @ 1..) = self.not_reached {
+            let why = self.why.get("not_reached").map_or("", String::as_str);
+            parts.push(format!("{rest} were not reached ({why})"));
+        }
+        format!("{missing}{of} planned packets did not leave: {}", parts.join(", "))
+    }
+}
+
+impl Metrics {
+    /// Closes the account of a flow by its other figures and by what else is told of it, and judges by it.
+    pub fn settle(&mut self, told: Told) {
+        let mut account = PacketAccount {
+            planned: told.planned,
+            refused: told.refused,
+            refused_by: told.refused_by,
+            arrived: told.arrived,
+            ..PacketAccount::default()
+        };
+        account.take(self);
+        let all_told =
+            [account.sent, account.refused, account.left_out].iter().all(Option::is_some);
+        // What arrived was sent, whoever has told it.
+        let parts = [account.sent.or(account.arrived), account.refused, account.left_out];
+        let had_turn = parts.iter().flatten().fold(0, |sum: u64, part| sum.saturating_add(*part));
+        let end = || told.end.clone().unwrap_or_else(|| "no account of its end".to_owned());
+        match account.planned {
+            None if told.no_plan.is_empty() => {
+                account.note("planned", "how many packets it plans is not known".to_owned());
+            }
+            None => account.note("planned", told.no_plan.to_owned()),
+            Some(planned) if had_turn > planned => {
+                account.planned = None;
+                let why = "more packets had their turn than the description plans: its rate was changed, or \
+                           several owners sent some";
+                account.note("planned", why.to_owned());
+            }
+            Some(planned) if all_told => {
+                account.not_reached = Some(planned - had_turn);
+                if planned > had_turn {
+                    account.note("not_reached", end());
+                }
+            }
+            Some(_) => {}
+        }
+        for (key, part) in [
+            ("sent", account.sent),
+            ("refused", account.refused),
+            ("left_out", account.left_out),
+            ("not_reached", account.not_reached),
+            ("arrived", account.arrived),
+        ] {
+            if part.is_none() {
+                let why = match told.end {
+                    None => "no account of the sender's end",
+                    Some(_) if key == "not_reached" => "a part of the plan is not known",
+                    Some(_) => "no side has told it, as in logs of an older version",
+                };
+                account.note(key, why.to_owned());
+            }
+        }
+        self.account = account;
+        self.judge_account(told.interrupted, had_turn);
+    }
+
+    /// Adds the refusals of a flow, by error.
+    pub fn add_refusals(&mut self, of: &Self) {
+        for (error, count) in &of.account.refused_by {
+            let sum = self.account.refused_by.entry(error.clone()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+    }
+
+    /// Takes the other parts of the account of all flows from their figures, behind the sums.
+    pub fn close_account(&mut self) {
+        let mut account = std::mem::take(&mut self.account);
+        account.take(self);
+        self.account = account;
+    }
+
+    /// What the account says of the verdict: packets of the plan that did not leave, and those of which nobody knows.
+    fn judge_account(&mut self, interrupted: bool, had_turn: u64) {
+        let account = &self.account;
+        let cut_off = account.not_reached.filter(|_| !interrupted).unwrap_or(0);
+        let missing = account.refused.unwrap_or(0).saturating_add(cut_off);
+        let of = account.planned.unwrap_or(had_turn);
+        if missing > 0 {
+            let share = missing as f64 / of.max(missing) as f64;
+            let words = account.missing_words(missing);
+            self.fidelity.incomplete(share > MISSING_LIMIT, words);
+        } else if let Some(planned) = account.planned
+            && account.not_reached.is_none()
+            && (planned - had_turn.min(planned)) as f64 > MISSING_LIMIT * planned as f64
+        {
+            let rest = planned - had_turn.min(planned);
+            self.fidelity.not_beyond_log(rest, planned);
+        }
+    }
+}
+
+impl PacketAccount {
+    /// Takes the parts that other figures have.
+    pub(crate) fn take(&mut self, metrics: &Metrics) {
+        let loss = &metrics.ledger.loss;
+        self.sent = metrics.sent_packets;
+        self.left_out = metrics.skipped_packets;
+        self.duplicated = metrics.duplicated;
+        self.not_logged = loss.log;
+        self.logged = self.arrived.zip(loss.log).and_then(|(all, not)| all.checked_sub(not));
+        let Some(lost) = metrics.lost else { return };
+        let known = loss.network.map(|network| (loss.socket.unwrap_or(0), network));
+        let fits = known.filter(|(socket, network)| socket.checked_add(*network) == Some(lost));
+        self.lost = match fits {
+            Some((socket, network)) => {
+                LostPackets { socket: Some(socket), network: Some(network), unknown: Some(0) }
+            }
+            None => LostPackets { unknown: Some(lost), ..LostPackets::default() },
+        };
+    }
+
+    fn note(&mut self, part: &'static str, why: String) {
+        self.why.entry(part).or_insert(why);
+    }
+}
