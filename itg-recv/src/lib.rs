@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use itg_cli::{
-    Counted, Failure, IntervalArgs, IntervalLines, Intervals, LogArgs, MetricsArgs, Program,
-    ReceiverView, RotationArgs, Signals, WordArgs, finish, log_failure, nothing_sent, print,
-    read_secret, received, refuse, result_text, say, serve_receiver,
+    Failure, IntervalArgs, IntervalCuts, IntervalLines, Intervals, LogArgs, MetricsArgs, Program,
+    ReceivedFlows, ReceiverView, RotationArgs, Signals, WordArgs, finish, log_failure,
+    nothing_sent, print, read_secret, received, refuse, result_text, say, serve_receiver,
 };
 use itg_core::text::visible;
 use itg_core::units::{
@@ -21,8 +21,7 @@ use itg_core::units::{
 };
 use itg_engine::{LEAST_LOG_BYTES, LogLimits, LogQuota};
 use itg_node::{
-    BindError, Receiver, ReceiverOptions, ReceiverReading, ReverseLimits, SENDERS_PER_ADDRESS,
-    ServedSession,
+    BindError, Receiver, ReceiverOptions, ReverseLimits, SENDERS_PER_ADDRESS, ServedSession,
 };
 use itg_session::logs::Role;
 use itg_socket::PacketEngine;
@@ -318,8 +317,8 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             drop(serve_receiver(metrics, program, &receiver));
         }
         signals.at_hangup(receiver.reopen_log());
-        let telling = Telling::start(&receiver, cli);
         let lines = cli.interval.interval.map(|every| intervals(&receiver, every, cli.json));
+        let telling = Telling::start(&receiver, cli, lines.as_ref().map(Intervals::cuts));
         let outcome = receiver.serve(signals.stop.clone()).await;
         if let Some(lines) = lines {
             lines.end().await;
@@ -372,7 +371,8 @@ struct Telling {
 }
 
 impl Telling {
-    fn start(receiver: &Receiver, cli: &Cli) -> Self {
+    /// Starts them; `lines` are told of the packets of a sender before the words about it.
+    fn start(receiver: &Receiver, cli: &Cli, lines: Option<IntervalCuts>) -> Self {
         let (json, words) = (cli.json, cli.words);
         let plain = json || words.quiet || cli.interval.interval.is_some();
         let view = if plain { None } else { ReceiverView::start(receiver.observe()) };
@@ -380,6 +380,9 @@ impl Telling {
         let mut left = receiver.tell_of_senders();
         let task = tokio::spawn(async move {
             while let Some(session) = left.recv().await {
+                if let Some(lines) = &lines {
+                    lines.cut().await;
+                }
                 // A reader of stdout that stands still must not hold up senders.
                 tokio::task::block_in_place(|| drawn.above(|| tell(&session, json, words)))?;
             }
@@ -402,12 +405,8 @@ impl Telling {
 
 /// Prints a line for each interval of what is received.
 fn intervals(receiver: &Receiver, every: Duration, on_stderr: bool) -> Intervals {
-    let read = receiver.watch();
-    let counted = move || {
-        let ReceiverReading { flows, packets, bytes } = read()?;
-        Some(Counted { flows, packets, bytes, missing: None })
-    };
-    Intervals::start(IntervalLines { every, on_stderr }, counted)
+    let lines = IntervalLines { every, on_stderr, way: None };
+    Intervals::received(lines, ReceivedFlows::new(receiver.watch()))
 }
 
 /// Prints what was received of a sender that has left.

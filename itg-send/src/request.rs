@@ -50,7 +50,7 @@ impl OutputArgs {
     /// The lines for intervals, if they were asked for.
     pub(crate) fn lines(&self) -> Option<IntervalLines> {
         let every = self.interval.interval?;
-        Some(IntervalLines { every, on_stderr: self.json })
+        Some(IntervalLines { every, on_stderr: self.json, way: None })
     }
 }
 

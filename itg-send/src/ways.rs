@@ -7,16 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use itg_cli::{
-    Counted, Failure, Intervals, Sending, Signals, WordArgs, account, exchanged, log_failure,
-    nothing_sent, refuse, result_text, say, send_plan,
+    Failure, IntervalLines, Intervals, ReceivedFlows, Sending, Signals, WAYS, WordArgs, account,
+    exchanged, log_failure, nothing_sent, refuse, result_text, say, send_plan,
 };
 use itg_core::flow::{Meter, Proto};
 use itg_core::units::format_duration_ns;
 use itg_engine::LogTarget;
 use itg_experiment::{FlowEntry, MeterKind, PlannedFlow, ProtoName, TimeSpan};
-use itg_node::{
-    AskOutcome, BindError, Receiver, ReceiverOptions, ReceiverReading, SendOutcome, Start,
-};
+use itg_node::{AskOutcome, BindError, Receiver, ReceiverOptions, SendOutcome, Start};
 use itg_session::logs::Role;
 use itg_stats::Report;
 use itg_stats::delay::Delay;
@@ -149,14 +147,8 @@ pub(crate) async fn exchange(
         BindError::Log(error) => log_failure(error),
         BindError::Socket(_) => refuse(error),
     })?;
-    let alone = request.ours.is_empty();
-    let lines = request.output.lines().filter(|_| alone).map(|lines| {
-        let read = receiver.watch();
-        Intervals::start(lines, move || {
-            let ReceiverReading { flows, packets, bytes } = read()?;
-            Some(Counted { flows, packets, bytes, missing: None })
-        })
-    });
+    let lines = lines_of(&request, WAYS[1]);
+    let lines = lines.map(|lines| Intervals::received(lines, ReceivedFlows::new(receiver.watch())));
     let (end, ended) = watch::channel(None);
     // A signal ends what is sent from here, too.
     let (tell, mut stop) = (end.clone(), signals.stop.clone());
@@ -182,6 +174,12 @@ pub(crate) async fn exchange(
     let sent = sent?;
     conclude(&request, &id, &asked, &sent, words)?;
     Ok(signals.exit_code().unwrap_or_else(|| exit_code(&asked, sent.1)))
+}
+
+/// The lines for intervals of the flows that go this way, which is named where others go the other way.
+fn lines_of(request: &Request, way: &'static str) -> Option<IntervalLines> {
+    let way = Some(way).filter(|_| !request.ours.is_empty());
+    request.output.lines().map(|lines| IntervalLines { way, ..lines })
 }
 
 /// The numbers of the flows that the other side sends.
@@ -227,7 +225,7 @@ async fn send(
         packet_secret: None,
         giving_way: false,
         progress: !words.quiet,
-        interval: request.output.lines(),
+        interval: lines_of(request, WAYS[0]),
         settings,
     };
     let receiver = |flow: &PlannedFlow| {

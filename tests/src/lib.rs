@@ -15,6 +15,7 @@ mod decode;
 mod ditg;
 mod group;
 mod imports;
+mod intervals;
 mod log_server;
 mod namespace;
 mod peer;
@@ -34,6 +35,7 @@ pub use decode::{Packet, decode, json, lists, packets};
 pub use ditg::{is_listening, itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
 pub use group::{Group, Judged};
 pub use imports::circles;
+pub use intervals::{IntervalLine, interval_lines};
 pub use itg_testkit::child::{Output, Running};
 pub use itg_testkit::host::{
     Tmpfs, clock_ticks, free_port, in_parallel, leave_out, not_run, open_files, temp_dir,

@@ -479,7 +479,7 @@ fn a_sender_that_does_not_end_is_left() {
         }
     });
     let running = sender(&[at.as_str(), "-R", "--json", "-t", "60", "-i", "100ms"]);
-    drop(running.line_with(" s: 1 flow", Duration::from_secs(60)));
+    drop(running.line_with("1 flow, no packet has arrived yet", Duration::from_secs(60)));
     drop(running.stop(Signal::SIGINT, Duration::from_secs(60)).expect("it ends").exits(130));
     playing.join().expect("the peer");
     drop(socket);

@@ -1,17 +1,32 @@
-//! A line for each interval of a run, for pipes and files as for terminals: packets, rate, what is missing.
+//! A line for each interval of a run, for pipes and files as for terminals.
+//!
+//! Windows begin with the first packet, and all of them together have every packet: the last one, which is mostly
+//! shorter, is told at the end. Each line names the true instants of its window, and its rate is over a true length.
+
+mod received;
+mod row;
+#[cfg(feature = "send")]
+mod sent;
 
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use itg_core::units::{format_bit_rate, parse_duration_ns};
-use tokio::sync::oneshot;
+use itg_core::units::parse_duration_ns;
+use itg_socket::clock;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::time::{sleep, timeout};
 
+pub use self::received::ReceivedFlows;
+use self::row::Row;
+#[cfg(feature = "send")]
+pub(crate) use self::sent::{SentFlow, SentFlows};
 use crate::verbosity::{print, say};
 
 /// Shortest interval: 10 ms.
 const SHORTEST: Duration = Duration::from_millis(10);
+/// Longest time between two looks at whether flows have begun, or ended.
+const LOOK: Duration = Duration::from_millis(50);
 /// Time in which a line that is being written is waited for at the end.
 const LAST_LINE: Duration = Duration::from_secs(1);
 
@@ -20,7 +35,10 @@ const LAST_LINE: Duration = Duration::from_secs(1);
 pub struct IntervalArgs {
     /// Print a line for each interval of this length, as 1s
     ///
-    /// Without a unit it is in seconds.
+    /// Without a unit it is in seconds. Lines begin with the first packet and add up to the table at the end; each names
+    /// the true times of its window. A sender asks its receivers at the end of each window: the rate is that of what has
+    /// arrived, lost packets are those of the window, and the others are on their way. Where receivers do not tell in
+    /// time, the line has what was handed to the kernel.
     #[arg(short = 'i', long, value_name = "T", value_parser = interval)]
     pub interval: Option<Duration>,
 }
@@ -45,61 +63,92 @@ pub struct IntervalLines {
     pub every: Duration,
     /// True if stdout has other data.
     pub on_stderr: bool,
+    /// Way that the lines are of, where there are several: `from here`.
+    pub way: Option<&'static str>,
 }
 
-/// Counts since the start of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Flows that run.
-    pub flows: usize,
-    /// Packets.
-    pub packets: u64,
-    /// Bytes of these packets.
-    pub bytes: u64,
-    /// Packets that were sent and not read by the receiver when it was asked last.
-    pub missing: Option<u64>,
+/// State of the flows that lines are of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    /// Instant of the first packet (CLOCK_MONOTONIC), if there was one that is not told of yet.
+    began_ns: Option<u64>,
+    /// True if these flows have ended, and others may follow.
+    over: bool,
+    /// Flows that are awaited, where no packet of any has come.
+    awaited: usize,
+}
+
+/// End of a window that is to be told of.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// Instant of the first packet (CLOCK_MONOTONIC): the times of lines count from it.
+    began_ns: u64,
+    /// Begin of the window, from there.
+    since_ns: u64,
+    /// True if nothing comes behind it: it ends with the last packet.
+    last: bool,
+}
+
+/// Flows that lines are of.
+trait Source: Send + 'static {
+    /// True if flows begin and end at any time.
+    const SERVES: bool;
+
+    fn look(&self) -> Look;
+
+    /// The line of the window that ends now; `None` where there is nothing to be told.
+    fn take(&mut self, window: Window) -> impl Future<Output = Option<Row>> + Send;
 }
 
 /// The lines, written by a task of their own.
 #[derive(Debug)]
 pub struct Intervals {
     end: oneshot::Sender<()>,
+    cuts: IntervalCuts,
     task: JoinHandle<()>,
 }
 
+/// A way to have the window that is open told of at once.
+#[derive(Clone, Debug)]
+pub struct IntervalCuts(mpsc::UnboundedSender<oneshot::Sender<()>>);
+
+impl IntervalCuts {
+    /// Tells of all packets so far, before something else is said of them.
+    pub async fn cut(&self) {
+        let (done, told) = oneshot::channel();
+        // The lines have ended, or a reader of stdout stands still.
+        drop(self.0.send(done));
+        drop(timeout(LAST_LINE, told).await);
+    }
+}
+
 impl Intervals {
-    /// Starts the lines; `read` gives the counts until it gives none. Called within a tokio runtime.
-    pub fn start(
-        lines: IntervalLines,
-        read: impl Fn() -> Option<Counted> + Send + 'static,
-    ) -> Self {
-        let (end, mut ended) = oneshot::channel();
-        let task = tokio::spawn(async move {
-            let began = Instant::now();
-            let mut ticks = tokio::time::interval(lines.every);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            ticks.tick().await;
-            let (mut since, mut before) = (Duration::ZERO, Counted::default());
-            loop {
-                tokio::select! {
-                    _ = ticks.tick() => {}
-                    _ = &mut ended => return,
-                }
-                let Some(counted) = read() else { return };
-                let now = began.elapsed();
-                let line = line((since, now), before, counted);
-                (since, before) = (now, counted);
-                if lines.on_stderr {
-                    say(&line);
-                } else if tokio::task::block_in_place(|| print(&(line + "\n"))).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { end, task }
+    /// Starts the lines of flows that are received. Called within a tokio runtime.
+    #[must_use]
+    pub fn received(lines: IntervalLines, flows: ReceivedFlows) -> Self {
+        Self::start(lines, flows)
     }
 
-    /// Ends the lines.
+    /// Starts the lines of flows that are sent. Called within a tokio runtime.
+    #[cfg(feature = "send")]
+    pub(crate) fn sent(lines: IntervalLines, flows: SentFlows) -> Self {
+        Self::start(lines, flows)
+    }
+
+    fn start(lines: IntervalLines, source: impl Source) -> Self {
+        let (end, ended) = oneshot::channel();
+        let (cuts, cut) = mpsc::unbounded_channel();
+        let task = tokio::spawn(Printer { lines, source, ended, cut }.run());
+        Self { end, cuts: IntervalCuts(cuts), task }
+    }
+
+    /// A way to have the window that is open told of at once.
+    #[must_use]
+    pub fn cuts(&self) -> IntervalCuts {
+        self.cuts.clone()
+    }
+
+    /// Ends the lines with that of the last window.
     pub async fn end(self) {
         // Fails only when the task has ended by itself.
         self.end.send(()).unwrap_or_default();
@@ -108,40 +157,108 @@ impl Intervals {
     }
 }
 
-/// The line of an interval.
-fn line((since, now): (Duration, Duration), before: Counted, counted: Counted) -> String {
-    let seconds = (now - since).as_secs_f64().max(1e-3);
-    let packets = counted.packets.saturating_sub(before.packets);
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-    let bits = counted.bytes.saturating_sub(before.bytes) as f64 * 8.0;
-    let flows = if counted.flows == 1 { "flow" } else { "flows" };
-    let mut line = format!(
-        "{:.1}-{:.1} s: {} {flows}, {packets} packets, {}",
-        since.as_secs_f64(),
-        now.as_secs_f64(),
-        counted.flows,
-        format_bit_rate(bits / seconds),
-    );
-    if let Some(missing) = counted.missing {
-        line += &format!(", {missing} missing");
+struct Printer<S> {
+    lines: IntervalLines,
+    source: S,
+    ended: oneshot::Receiver<()>,
+    cut: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+}
+
+/// Reason to look at the flows.
+enum Wake {
+    Time,
+    Cut(oneshot::Sender<()>),
+    End,
+}
+
+impl<S: Source> Printer<S> {
+    async fn run(mut self) {
+        let look = LOOK.min(self.lines.every / 2);
+        let mut wake = Wake::Time;
+        loop {
+            let mut waiting_since = Instant::now();
+            let began_ns = loop {
+                let Look { began_ns, awaited, .. } = self.source.look();
+                if let Some(began_ns) = began_ns {
+                    break began_ns;
+                }
+                if matches!(wake, Wake::End) {
+                    return;
+                }
+                if awaited == 0 {
+                    waiting_since = Instant::now();
+                } else if waiting_since.elapsed() >= self.lines.every {
+                    waiting_since = Instant::now();
+                    if self.print(row::nothing_yet(awaited, self.lines.way)).is_none() {
+                        return;
+                    }
+                }
+                wake = self.wait(look).await;
+            };
+            wake = match self.windows(began_ns, wake).await {
+                Some(wake) => wake,
+                None => return,
+            };
+        }
     }
-    line
+
+    async fn wait(&mut self, time: Duration) -> Wake {
+        tokio::select! {
+            biased;
+            _ = &mut self.ended => Wake::End,
+            Some(done) = self.cut.recv() => Wake::Cut(done),
+            () = sleep(time) => Wake::Time,
+        }
+    }
+
+    /// Tells of the windows from the first packet on until the flows have ended; `None` when no others follow.
+    async fn windows(&mut self, began_ns: u64, mut wake: Wake) -> Option<Wake> {
+        let every_ns = u64::try_from(self.lines.every.as_nanos()).unwrap_or(u64::MAX);
+        let (mut since_ns, mut next_ns) = (0, every_ns);
+        loop {
+            let over = self.source.look().over;
+            let last = over || matches!(wake, Wake::End);
+            let now_ns = clock::monotonic_ns().saturating_sub(began_ns);
+            if last || now_ns >= next_ns || matches!(wake, Wake::Cut(_)) {
+                let row = self.source.take(Window { began_ns, since_ns, last }).await;
+                if let Some(row) = row {
+                    since_ns = row.until_ns;
+                    self.print(row.line(self.lines.way))?;
+                }
+                // Windows that this program has slept through are told of as one.
+                let now_ns = clock::monotonic_ns().saturating_sub(began_ns);
+                next_ns = (now_ns / every_ns).saturating_add(1).saturating_mul(every_ns);
+            }
+            wake = match wake {
+                Wake::End => return None,
+                Wake::Cut(done) => {
+                    // Nobody may wait for it any more.
+                    done.send(()).unwrap_or_default();
+                    Wake::Time
+                }
+                Wake::Time => Wake::Time,
+            };
+            if over {
+                return Some(wake);
+            }
+            let now_ns = clock::monotonic_ns().saturating_sub(began_ns);
+            let time = clock::ns(next_ns.saturating_sub(now_ns));
+            wake = self.wait(if S::SERVES { time.min(LOOK) } else { time }).await;
+        }
+    }
+
+    fn print(&self, line: String) -> Option<()> {
+        if self.lines.on_stderr {
+            say(&line);
+            return Some(());
+        }
+        tokio::task::block_in_place(|| print(&(line + "\n"))).ok()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_tells_of_its_interval() {
-        let at = Duration::from_millis;
-        let before = Counted { flows: 2, packets: 100, bytes: 50_000, missing: Some(1) };
-        let counted = Counted { flows: 1, packets: 300, bytes: 175_000, missing: Some(3) };
-        let got = line((at(1000), at(2000)), before, counted);
-        assert_eq!(got, "1.0-2.0 s: 1 flow, 200 packets, 1.00 Mbit/s, 3 missing");
-        let got = line((at(0), at(500)), Counted::default(), Counted::default());
-        assert_eq!(got, "0.0-0.5 s: 0 flows, 0 packets, 0.00 bit/s");
-    }
 
     #[test]
     fn intervals_are_durations_or_seconds() {

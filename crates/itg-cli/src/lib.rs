@@ -46,14 +46,14 @@ pub use version::version_text;
 
 #[cfg(feature = "net")]
 pub use {
-    intervals::{Counted, IntervalArgs, IntervalLines, Intervals},
+    intervals::{IntervalArgs, IntervalCuts, IntervalLines, Intervals, ReceivedFlows},
     log_args::{LogArgs, RotationArgs, log_failure, parse_throttle, read_secret},
     metrics::{
         Classes, FlowFacts, FlowLabels, LATENESS_BOUNDS_NS, MOST_FLOWS, MetricsArgs, Program,
         ReceiverPage, serve_receiver, write_flows, write_lateness,
     },
     receiving::{Drawn, ReceiverView},
-    result::{exchanged, nothing_sent, received, result_text, sent},
+    result::{WAYS, exchanged, nothing_sent, received, result_text, sent},
     signals::{Signals, stop_on_letter},
     terminal::drawing_columns,
 };

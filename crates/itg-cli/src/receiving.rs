@@ -319,7 +319,8 @@ mod tests {
     }
 
     fn reading(flows: Vec<WatchedFlow>) -> WatchReading {
-        let sum = ReceiverReading { flows: flows.len(), packets: 5_000, bytes: 0 };
+        let sum =
+            ReceiverReading { flows: flows.len(), packets: 5_000, ..ReceiverReading::default() };
         WatchReading { sum, flows, ..WatchReading::default() }
     }
 

@@ -45,7 +45,7 @@ const LATE_GAPS: f64 = 10.0;
 const NOT_JUDGED: &str = "not judged without the sender's log: add --log FILE to itg-send";
 
 /// The two ways of an exchange.
-const WAYS: [&str; 2] = ["from here", "to here"];
+pub const WAYS: [&str; 2] = ["from here", "to here"];
 
 /// Reason of the verdict on flows of the other side.
 const NOT_TOLD: &str = "not judged: the sender that was asked keeps no log";

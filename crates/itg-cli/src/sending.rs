@@ -6,23 +6,26 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Result;
-use itg_core::flow::Payload;
+use itg_core::flow::{Meter, Payload};
 use itg_core::payload::Content;
 use itg_core::units::format_bytes;
 use itg_engine::pacing::{self, Level, PacingOptions, Prepared};
 use itg_engine::{FlowLive, LogLimits, LogTarget};
 use itg_experiment::{Plan, PlannedFlow};
-use itg_node::{FlowOutcome, SendFlow, SendJob, SendOutcome, Start};
+use itg_node::{ArrivalAsks, FlowOutcome, SendFlow, SendJob, SendOutcome, Start, arrival_asks};
 use itg_session::{Difference, explain, explain_replies};
 use itg_socket::{PacketEngine, can_share, txtime};
 use itg_stats::summary::ROWS;
 
 use crate::failure::{Failure, refuse};
-use crate::intervals::{Counted, IntervalLines, Intervals};
+use crate::intervals::{IntervalLines, Intervals, SentFlow, SentFlows};
 use crate::log_args::log_failure;
 use crate::progress::{Progress, Shown};
 use crate::signals::Signals;
 use crate::verbosity::{WordArgs, say};
+
+/// Way of round trips, which have lines for intervals of their own where the two ways have.
+const ROUND_TRIPS: &str = "round trips";
 
 /// Settings for sending a plan.
 pub struct Sending<'a> {
@@ -160,11 +163,9 @@ pub async fn send_plan_observed(
     let pacing = choose_pacing(sending.pacing, &mut settings)?;
     let lives = shown.iter().map(|shown| (shown.planned.flow.spec().id, Arc::clone(&shown.live)));
     observe(lives.collect());
-    let lines = sending.interval.map(|lines| {
-        let lives: Vec<_> = shown.iter().map(|shown| Arc::clone(&shown.live)).collect();
-        Intervals::start(lines, move || Some(counted(&lives)))
-    });
-    let show = sending.progress && lines.is_none();
+    let (lines, asks) = sending.interval.map(|lines| intervals(lines, &shown)).unzip();
+    let lines: Vec<_> = lines.into_iter().flatten().collect();
+    let show = sending.progress && lines.is_empty();
     let progress = show.then(|| Progress::start(&shown));
     let (program, version) = sending.program;
     let job = SendJob::new(plan.seed, flows)
@@ -177,12 +178,13 @@ pub async fn send_plan_observed(
         .packet_secret(sending.packet_secret.map(Arc::from))
         .program(program, version)
         .giving_way(sending.giving_way)
+        .arrival_asks(asks)
         .settings(settings);
     let outcome = itg_node::send(job, signals.stop.clone()).await;
     if let Some(progress) = progress {
         progress.end().await;
     }
-    if let Some(lines) = lines {
+    for lines in lines {
         lines.end().await;
     }
     let outcome = outcome.map_err(log_failure)?;
@@ -193,16 +195,27 @@ pub async fn send_plan_observed(
     Ok(SendingResult { outcome, code })
 }
 
-/// Counts of all flows.
-fn counted(lives: &[Arc<FlowLive>]) -> Counted {
-    let mut sum = Counted { missing: Some(0), ..Counted::default() };
-    for reading in lives.iter().map(|live| live.read()) {
-        sum.flows += usize::from(!reading.ended);
-        sum.packets += reading.sent_packets;
-        sum.bytes += reading.sent_bytes;
-        sum.missing = sum.missing.zip(reading.missing).map(|(sum, more)| sum + more);
-    }
-    sum
+/// Lines for intervals, and the questions that they ask the run. Where lines are of one way, round trips, which go both
+/// ways, have lines of their own.
+fn intervals(lines: IntervalLines, shown: &[Shown<'_>]) -> (Vec<Intervals>, ArrivalAsks) {
+    let (asker, asks) = arrival_asks();
+    let flows = shown.iter().map(|Shown { planned, live }| {
+        let spec = planned.flow.spec();
+        SentFlow {
+            live: Arc::clone(live),
+            round_trip: spec.meter == Meter::Rtt,
+            resends: spec.proto.properties().resends,
+        }
+    });
+    let (back, there): (Vec<_>, Vec<_>) =
+        flows.partition(|flow| lines.way.is_some() && flow.round_trip);
+    let back_lines = IntervalLines { way: Some(ROUND_TRIPS), ..lines };
+    let started = [(lines, there), (back_lines, back)]
+        .into_iter()
+        .filter(|(_, flows)| !flows.is_empty())
+        .map(|(lines, flows)| Intervals::sent(lines, SentFlows::new(flows, asker.clone())))
+        .collect();
+    (started, asks)
 }
 
 /// Chooses how the sending thread waits; tells the choice and what was measured, and notes them in

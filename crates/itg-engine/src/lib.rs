@@ -21,7 +21,9 @@ pub mod traffic;
 
 pub use classic::{ClassicContent, ClassicPlace, ClassicTarget, continue_classic};
 pub use lease::Lease;
-pub use live::{FlowLive, FlowReading, LATENESS_BOUNDS_NS, LatenessClasses};
+pub use live::{
+    ArrivalReading, FlowLive, FlowReading, LATENESS_BOUNDS_NS, LatenessClasses, ToldArrivals,
+};
 pub use log::{
     Forwarded, Fsync, HandedBlock, HandedTarget, LEAST_LOG_BYTES, LOG_PORT, Log, LogLimits,
     LogOutcome, LogQuota, LogServerTarget, LogTarget, LogUrl, OnFull, Producer, Rotation,

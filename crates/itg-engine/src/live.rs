@@ -1,6 +1,9 @@
 //! Counters of running flows that other threads may read at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use itg_session::Arrivals;
 
 /// Upper bounds of the classes of lateness, in nanoseconds: factors of 4 from 1 µs to 4.2 s. One more class has no
 /// bound.
@@ -30,14 +33,53 @@ pub struct FlowLive {
     lateness_max_ns: AtomicU64,
     lateness_sum_ns: AtomicU64,
     late: [AtomicU64; LATENESS_BOUNDS_NS.len() + 1],
+    sent_first_ns: AtomicU64,
+    sent_last_ns: AtomicU64,
+    unsent: AtomicU64,
     received_packets: AtomicU64,
     received_bytes: AtomicU64,
     received_unique: AtomicU64,
+    received_missing: AtomicU64,
+    received_reordered: AtomicU64,
+    received_first_ns: AtomicU64,
+    received_last_ns: AtomicU64,
     sent_before: AtomicU64,
     missing: AtomicU64,
     /// The receiver has told what has arrived.
     told: AtomicBool,
+    /// Its latest account. No packet waits for this lock.
+    account: Mutex<Option<ToldArrivals>>,
     ended: AtomicBool,
+}
+
+/// Arrivals of a flow of packets, or of replies, as far as they are known at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArrivalReading {
+    /// Packets, duplicates included.
+    pub packets: u64,
+    /// Bytes of these packets.
+    pub bytes: u64,
+    /// Different ones among them.
+    pub unique: u64,
+    /// Sequence numbers below the largest one of which no packet has arrived.
+    pub missing: u64,
+    /// Packets that arrived behind one with a larger number; `None` where that is not known.
+    pub reordered: Option<u64>,
+    /// Arrival of the first packet, in nanoseconds of the clock of `at_ns`; `None` where it is not known.
+    pub first_ns: Option<u64>,
+    /// Instant of this account, or of the last packet where the account is the last one; `None` where it is not known.
+    pub at_ns: Option<u64>,
+}
+
+/// Arrivals of a flow as its receiver has told them last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToldArrivals {
+    /// The account; times are in Unix nanoseconds of the receiver's clock.
+    pub arrivals: ArrivalReading,
+    /// Number of the receiver among those of the run: flows with the same one have the same clock.
+    pub receiver: usize,
+    /// True if the flow has ended and this is the whole of it.
+    pub whole: bool,
 }
 
 /// A reading of [`FlowLive`].
@@ -55,15 +97,31 @@ pub struct FlowReading {
     pub lateness_sum_ns: u64,
     /// All packets by the class of their lateness.
     pub late: LatenessClasses,
+    /// Instant at which the first packet was handed over, and the last one, in nanoseconds of CLOCK_MONOTONIC; 0 before.
+    pub sent_first_ns: u64,
+    /// See `sent_first_ns`.
+    pub sent_last_ns: u64,
+    /// Sequence numbers that were left out: packets that were late, or that the kernel refused.
+    pub unsent: u64,
     /// Packets (at the sender of a round-trip flow: replies) that came in.
     pub received_packets: u64,
     /// Bytes of these packets.
     pub received_bytes: u64,
     /// Different ones among these packets.
     pub received_unique: u64,
+    /// Sequence numbers below the largest one of which none came in.
+    pub received_missing: u64,
+    /// Packets that came in behind one with a larger number.
+    pub received_reordered: u64,
+    /// Instant at which the first packet was read, and the last one, in nanoseconds of CLOCK_MONOTONIC; 0 before.
+    pub received_first_ns: u64,
+    /// See `received_first_ns`.
+    pub received_last_ns: u64,
     /// Packets that the receiver had not read when it was asked last, about four times a second, or less often where
     /// there are hundreds of flows; `None` as long as it has not told.
     pub missing: Option<u64>,
+    /// The receiver's latest account of what has arrived there; `None` as long as it has told none.
+    pub told: Option<ToldArrivals>,
     /// True once the flow has ended.
     pub ended: bool,
 }
@@ -84,7 +142,15 @@ impl FlowLive {
             late: self.late.each_ref().map(get),
             received_packets: get(&self.received_packets),
             received_bytes: get(&self.received_bytes),
+            sent_first_ns: get(&self.sent_first_ns),
+            sent_last_ns: get(&self.sent_last_ns),
+            unsent: get(&self.unsent),
             received_unique: get(&self.received_unique),
+            received_missing: get(&self.received_missing),
+            received_reordered: get(&self.received_reordered),
+            received_first_ns: get(&self.received_first_ns),
+            received_last_ns: get(&self.received_last_ns),
+            told: *self.account.lock().unwrap_or_else(PoisonError::into_inner),
             missing: known.then(|| get(&self.missing)),
             ended: self.ended.load(Ordering::Relaxed),
         }
@@ -135,11 +201,42 @@ impl FlowLive {
         }
     }
 
-    /// Counts packets that arrived, after which so many different ones have.
-    pub fn received(&self, packets: u64, bytes: u64, unique: u64) {
-        self.received_packets.fetch_add(packets, Ordering::Relaxed);
-        self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.received_unique.store(unique, Ordering::Relaxed);
+    /// Notes that packets were handed over at this instant (CLOCK_MONOTONIC). Only the sending thread calls it.
+    pub fn sent_at(&self, now_ns: u64) {
+        if self.sent_first_ns.load(Ordering::Relaxed) == 0 {
+            self.sent_first_ns.store(now_ns, Ordering::Relaxed);
+        }
+        self.sent_last_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// Returns the instant at which the first packet was handed over, 0 before.
+    #[must_use]
+    pub fn sent_first_ns(&self) -> u64 {
+        self.sent_first_ns.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many sequence numbers have been left out so far. Only the sending thread calls it.
+    pub fn left_out(&self, unsent: u64) {
+        self.unsent.store(unsent, Ordering::Relaxed);
+    }
+
+    /// Counts packets that arrived, with the account of the flow after them and the instant at which they were read
+    /// (CLOCK_MONOTONIC). Only the receiving thread calls it.
+    pub fn received(&self, packets: u64, bytes: u64, arrivals: &Arrivals, now_ns: u64) {
+        if self.received_first_ns.load(Ordering::Relaxed) == 0 {
+            self.received_first_ns.store(now_ns, Ordering::Relaxed);
+        }
+        self.received_last_ns.store(now_ns, Ordering::Relaxed);
+        add(&self.received_packets, packets);
+        add(&self.received_bytes, bytes);
+        self.received_unique.store(arrivals.unique(), Ordering::Relaxed);
+        self.received_missing.store(arrivals.missing(), Ordering::Relaxed);
+        self.received_reordered.store(arrivals.reordered(), Ordering::Relaxed);
+    }
+
+    /// Notes what the receiver has told of the arrivals.
+    pub fn told(&self, told: ToldArrivals) {
+        *self.account.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
     }
 
     /// Notes how much has been sent, right before the receiver is asked what has arrived.
@@ -165,6 +262,26 @@ impl FlowLive {
 /// cache line.
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(more), Ordering::Relaxed);
+}
+
+impl FlowReading {
+    /// Arrivals of what came in here, by this host's clock (CLOCK_MONOTONIC) until `now_ns`.
+    #[must_use]
+    pub const fn arrivals_here(&self, now_ns: u64) -> ArrivalReading {
+        let first_ns = match self.received_first_ns {
+            0 => None,
+            first_ns => Some(first_ns),
+        };
+        ArrivalReading {
+            packets: self.received_packets,
+            bytes: self.received_bytes,
+            unique: self.received_unique,
+            missing: self.received_missing,
+            reordered: Some(self.received_reordered),
+            first_ns,
+            at_ns: Some(now_ns),
+        }
+    }
 }
 
 #[cfg(test)]

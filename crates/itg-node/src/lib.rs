@@ -35,7 +35,10 @@ pub use receiver::{
     WATCHED_MEASURES, WatchReading, WatchedFlow,
 };
 
-pub use sender::{FlowOutcome, PeerClock, SendFlow, SendJob, SendOutcome, send};
+pub use sender::{
+    ArrivalAsker, ArrivalAsks, FlowOutcome, PeerClock, SendFlow, SendJob, SendOutcome,
+    arrival_asks, send,
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,6 +1,7 @@
 //! A receiver: answers senders on the signalling port, opens data sockets for their flows, and logs
 //! what arrives, for as long as it runs and for many senders at once.
 
+mod arrived;
 mod asked_for;
 pub(crate) mod asking;
 mod buffer_errors;
@@ -33,8 +34,8 @@ use itg_engine::log::{Log, LogOutcome, Producer};
 use itg_engine::rx::{Command, PacketFormat, RxEnded};
 use itg_record::FlowInfo;
 use itg_session::{
-    FlowArrivals, FlowCounts, FlowTotals, Message, OpenReply, OpenedFlow, PONG_FLOWS,
-    ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession, Timeouts,
+    FlowCounts, FlowTotals, Message, OpenReply, OpenedFlow, ReceiverConfig, ReceiverInput,
+    ReceiverOutput, ReceiverSession, Timeouts,
 };
 use itg_socket::clock;
 use itg_socket::host;
@@ -144,7 +145,7 @@ impl Receiver {
             own_logs: Mutex::default(),
             classic_logs: Mutex::default(),
             packets: AtomicU64::new(0),
-            running: Mutex::default(),
+            running: Arc::default(),
             askers: Mutex::default(),
             told: OnceLock::new(),
             watched: OnceLock::new(),
@@ -182,10 +183,10 @@ impl Receiver {
         }
     }
 
-    /// Reads what is being received, as long as it serves; `None` afterwards.
-    pub fn watch(&self) -> impl Fn() -> Option<ReceiverReading> + Send + Sync + 'static {
-        let shared = Arc::downgrade(&self.shared);
-        move || Some(lock(&shared.upgrade()?.running).read())
+    /// Reads what is being received, and what was received once it serves no more.
+    pub fn watch(&self) -> impl Fn() -> ReceiverReading + Send + Sync + 'static {
+        let running = Arc::clone(&self.shared.running);
+        move || lock(&running).read()
     }
 
     /// Watches its flows one by one, from now on and as long as it serves.
@@ -629,20 +630,6 @@ impl Session {
         };
         let (here, there) = (self.shared.boot_id.clone(), self.boot_id.clone());
         self.probes = notes.map(|log| (ProbeNotes::new(self.run.clone(), there, here), log));
-    }
-
-    /// Returns the numbers of different packets that have arrived, for [`PONG_FLOWS`] flows: each time for the next ones.
-    fn arrivals(&mut self) -> Vec<FlowArrivals> {
-        let from = self.told_next;
-        let around = self.flows.range(from..).chain(self.flows.range(..from)).take(PONG_FLOWS);
-        let told: Vec<_> = around
-            .map(|(&flow, opened)| FlowArrivals {
-                flow,
-                packets: opened.live.read().received_unique,
-            })
-            .collect();
-        self.told_next = told.last().map_or(0, |last| last.flow.wrapping_add(1));
-        told
     }
 
     fn tell(&self, input: ReceiverInput) {

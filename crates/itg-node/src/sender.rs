@@ -5,11 +5,13 @@
 //! for the replies of round-trip flows, one log.
 
 mod arrivals;
+mod asks;
 mod converse;
 mod flow_ends;
 mod job;
 mod outcome;
 mod outlets;
+mod telling;
 mod unsent;
 
 use std::collections::BTreeMap;
@@ -46,6 +48,8 @@ use tokio::time::MissedTickBehavior;
 
 pub(crate) use self::arrivals::opening;
 use self::arrivals::{Arrivals, Arrived};
+use self::asks::ArrivalAsk;
+pub use self::asks::{ArrivalAsker, ArrivalAsks, arrival_asks};
 pub(crate) use self::converse::{Asker, connect};
 use self::converse::{Conversation, Way, converse};
 use self::flow_ends::FlowEnds;
@@ -83,6 +87,7 @@ enum Report {
 struct Peer {
     address: SocketAddr,
     inputs: mpsc::UnboundedSender<SenderInput>,
+    asks: mpsc::UnboundedSender<ArrivalAsk>,
     stage: Stage,
     boot_id: String,
     /// Keys of its packets, when they prove where they come from.
@@ -221,23 +226,6 @@ fn config(job: &SendJob, flows: Vec<FlowSpec>) -> SenderConfig {
     }
 }
 
-/// Outcome of a flow before anything is known of it.
-const fn nothing_yet(flow: &SendFlow) -> FlowOutcome {
-    FlowOutcome {
-        flow: flow.flow.spec().id,
-        receiver: Some(flow.receiver),
-        path: None,
-        totals: None,
-        counts: None,
-        measure: None,
-        replies: None,
-        reply_measure: None,
-        refused: None,
-        refused_by: BTreeMap::new(),
-        lateness_max_ns: 0,
-    }
-}
-
 impl Run {
     fn new(
         job: SendJob,
@@ -260,21 +248,22 @@ impl Run {
                     .map(|flow| socket::with_source(flow.flow.spec(), address));
                 let config = SenderConfig { asked, ..config(&job, flows.collect()) };
                 let (inputs, told) = mpsc::unbounded_channel();
+                let (asks, asked) = mpsc::unbounded_channel();
                 let lives = specs_of(&job, &peer_of, index)
                     .map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live)))
                     .collect();
                 let way = channel.take().map_or(Way::Connect, Way::Connected);
                 let secret = job.packet_secret.clone();
-                let with = Conversation { index, address, way, lives, secret };
+                let with = Conversation { index, address, way, lives, secret, asks: asked };
                 tasks.spawn(converse(with, config, told, reports.clone()));
                 let (stage, boot_id) = (Stage::Agreeing, String::new());
                 let (keys, probes, stopped) = (None, None, None);
                 let compared = ClockProbes::default();
-                Peer { address, inputs, stage, boot_id, keys, probes, compared, stopped }
+                Peer { address, inputs, asks, stage, boot_id, keys, probes, compared, stopped }
             })
             .collect();
         let outcome = SendOutcome {
-            flows: job.flows.iter().map(nothing_yet).collect(),
+            flows: job.flows.iter().map(FlowOutcome::nothing_yet).collect(),
             ..SendOutcome::default()
         };
         let place_of =
@@ -325,9 +314,13 @@ impl Run {
         let mut arrived = self.arrived.take().expect("driven once");
         let (_unused, mut stops) = mpsc::unbounded_channel();
         let (_idle, mut rates) = mpsc::unbounded_channel();
+        let (_silent, mut asks) = mpsc::unbounded_channel();
         if let Some(orders) = &mut self.job.orders {
             std::mem::swap(&mut stops, &mut orders.stops);
             std::mem::swap(&mut rates, &mut orders.rates);
+        }
+        if let Some(asked) = self.job.arrival_asks.take() {
+            asks = asked.0;
         }
         let mut stopping = false;
         let mut looks = tokio::time::interval(clock::ns(tcp_watch::EVERY_NS));
@@ -343,6 +336,8 @@ impl Run {
                     }
                 }
                 Some((flow, changes)) = rates.recv() => self.change_rate(flow, changes),
+                // A session that has ended drops the question, which answers it.
+                Some(ask) = asks.recv() => self.peers.iter().for_each(|peer| drop(peer.asks.send(ask.clone()))),
                 Some(ended) = answers.recv() => {
                     self.awaited -= 1;
                     let flow = &mut self.outcome.flows[self.place_of[&ended.counts.flow]];

@@ -52,6 +52,12 @@ impl Arrivals {
         self.unique
     }
 
+    /// Sequence numbers below the largest one of which no packet has arrived.
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        self.window.end.saturating_sub(self.unique)
+    }
+
     /// Packets behind one with a larger number, duplicates aside.
     #[must_use]
     pub const fn reordered(&self) -> u64 {
@@ -137,6 +143,15 @@ mod tests {
             };
             top = top.max(seq);
             assert_eq!(window.note(seq), seen.insert(seq), "step {step}, packet {seq} of {top}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_missing_until_a_late_packet_has_them() {
+        let mut arrivals = Arrivals::default();
+        for (seq, want) in [(0, 0), (3, 2), (1, 1), (1, 1), (4, 1), (2, 0), (2, 0)] {
+            arrivals.count(seq, 1, 100);
+            assert_eq!(arrivals.missing(), want, "packet {seq}");
         }
     }
 

@@ -72,8 +72,8 @@ pub use error::{ErrorKind, Phase, SessionError};
 pub use itg_core::end::{EndCause, EndReason};
 pub use measure::{BUCKETS, Bucket, DelayMeasure, FlowMeasure, Measuring, quantiles};
 pub use message::{
-    ClockReading, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, MAX_MESSAGE, Message,
-    OPEN_BATCH, OpenReply, OpenedFlow, PONG_FLOWS, ProbeStamps, VERSION,
+    ArrivalAccount, ClockReading, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC,
+    MAX_MESSAGE, Message, OPEN_BATCH, OpenReply, OpenedFlow, PONG_FLOWS, ProbeStamps, VERSION,
 };
 pub use receiver::{ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession};
 pub use sender::{SenderConfig, SenderInput, SenderOutput, SenderSession};

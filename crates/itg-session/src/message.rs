@@ -255,6 +255,25 @@ pub struct FlowArrivals {
     pub flow: u32,
     /// Different packets that have been read so far.
     pub packets: u64,
+    /// More about them, to senders whose greeting offers to take it: behind the message (see
+    /// [`more`](crate::more)).
+    #[serde(skip)]
+    pub account: Option<ArrivalAccount>,
+}
+
+/// Account of the packets of a running flow that have arrived so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrivalAccount {
+    /// Packets, duplicates included.
+    pub packets: u64,
+    /// Bytes of these packets.
+    pub bytes: u64,
+    /// Sequence numbers below the largest one of which no packet has arrived: lost, late, or never sent.
+    pub missing: u64,
+    /// Packets that arrived behind one with a larger number.
+    pub reordered: u64,
+    /// Arrival of the first packet, in Unix nanoseconds of the receiver's clock; 0 as long as none has arrived.
+    pub first_unix_ns: u64,
 }
 
 /// A flow as its sender counted it.

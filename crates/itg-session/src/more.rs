@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use itg_core::flow::{FlowSpec, Handling};
 use serde::{Deserialize, Serialize};
 
-use crate::message::Message;
+use crate::message::{ArrivalAccount, Message};
 
 /// The object.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ struct More {
     /// Of flows that are to be opened, by their places in the message, from 0.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     handling: BTreeMap<usize, Handling>,
+    /// Of the flows of a `Pong`, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    arrived: Vec<ArrivalAccount>,
 }
 
 /// The flows that a message describes.
@@ -30,10 +33,21 @@ fn flows(message: &mut Message) -> &mut [FlowSpec] {
 
 /// The text behind a message, if there is more to it than version 1 has.
 pub(crate) fn of(message: &Message) -> Option<String> {
-    let (Message::Open { flows } | Message::Turn { flows }) = message else { return None };
-    let all = flows.iter().map(|spec| spec.handling.clone()).enumerate();
-    let more = More { handling: all.filter(|(_, handling)| !handling.is_default()).collect() };
-    (!more.handling.is_empty()).then(|| serde_json::to_string(&more).expect("numbers and texts"))
+    let more = match message {
+        Message::Open { flows } | Message::Turn { flows } => {
+            let all = flows.iter().map(|spec| spec.handling.clone()).enumerate();
+            let handling = all.filter(|(_, handling)| !handling.is_default()).collect();
+            More { handling, ..More::default() }
+        }
+        // Of all flows, or of none.
+        Message::Pong { arrived, .. } => {
+            let accounts = arrived.iter().map(|flow| flow.account).collect::<Option<_>>();
+            More { arrived: accounts.unwrap_or_default(), ..More::default() }
+        }
+        _ => return None,
+    };
+    let empty = more.handling.is_empty() && more.arrived.is_empty();
+    (!empty).then(|| serde_json::to_string(&more).expect("numbers and texts"))
 }
 
 /// Puts into a message what its text says.
@@ -44,6 +58,13 @@ pub(crate) fn put(message: &mut Message, text: &str) -> Result<(), String> {
     let mut more: More = serde_json::from_str(text).map_err(|error| error.to_string())?;
     for (place, spec) in flows(message).iter_mut().enumerate() {
         spec.handling = more.handling.remove(&place).unwrap_or_default();
+    }
+    if let Message::Pong { arrived, .. } = message
+        && arrived.len() == more.arrived.len()
+    {
+        for (flow, account) in arrived.iter_mut().zip(more.arrived) {
+            flow.account = Some(account);
+        }
     }
     Ok(())
 }

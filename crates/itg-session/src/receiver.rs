@@ -194,6 +194,8 @@ pub struct ReceiverSession {
     announced: usize,
     /// True if the sender takes measures.
     measures: bool,
+    /// True if the sender takes what stands behind a message.
+    takes_more: bool,
     slots: BTreeMap<u32, Slot>,
     /// Flows that are neither refused nor ended nor counted.
     open: usize,
@@ -203,6 +205,12 @@ pub struct ReceiverSession {
 }
 
 impl ReceiverSession {
+    /// Returns true if the sender takes accounts of arrivals ([`FlowArrivals::account`](crate::FlowArrivals::account)).
+    #[must_use]
+    pub const fn takes_accounts(&self) -> bool {
+        self.takes_more
+    }
+
     /// The session of a connection that was accepted at `now_ns` (nanoseconds of the clock that
     /// [`handle`](Self::handle) uses).
     #[must_use]
@@ -216,6 +224,7 @@ impl ReceiverSession {
             heard_ns: now_ns,
             announced: 0,
             measures: false,
+            takes_more: false,
             slots: BTreeMap::new(),
             open: 0,
             batch: Vec::new(),
@@ -358,6 +367,7 @@ impl ReceiverSession {
         };
         self.announced = usize::try_from(flows).unwrap_or(usize::MAX);
         self.measures = offer::has(&program, offer::MEASURES);
+        self.takes_more = offer::has(&program, offer::MORE);
         out.push(ReceiverOutput::Accept { run, seed, program, host, boot_id, flows, recv_log });
         out.push(ReceiverOutput::Send(Message::Welcome {
             magic: MAGIC,

@@ -152,6 +152,7 @@ impl SenderSession {
             (S::Arming | S::Starting | S::Running, I::FlowEnded(totals)) => {
                 self.on_ended(now_ns, totals, out);
             }
+            (S::Running, I::AskArrivals) => self.ping(now_ns, out),
             (S::Running, I::Message(M::FlowMeasured(measure))) => {
                 self.on_measured(now_ns, measure, out);
             }
@@ -230,6 +231,7 @@ impl SenderSession {
 
             // A driver's report that has been overtaken by events.
             (_, I::Connected | I::Armed { .. } | I::FlowEnded(_) | I::Timer) => {}
+            (_, I::AskArrivals) => {}
         }
     }
 

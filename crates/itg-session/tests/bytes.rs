@@ -4,7 +4,9 @@
 use crate::codecs::{self, bytes};
 use crate::messages::{any_message, examples};
 use itg_core::flow::FlowSpec;
-use itg_session::{CodecError, MAX_MESSAGE, Message, decode, encode};
+use itg_session::{
+    ArrivalAccount, ClockReading, CodecError, FlowArrivals, MAX_MESSAGE, Message, decode, encode,
+};
 use proptest::prelude::*;
 
 #[test]
@@ -136,4 +138,40 @@ fn what_is_new_stands_behind_a_message_and_is_ignored_where_it_is_not_known() {
     let bye =
         [encode(&Message::Bye).expect("fits"), behind("{}")[before.len()..].to_vec()].concat();
     assert_eq!(decode(&bye), Ok(Message::Bye));
+}
+
+/// The account of what has arrived stands there, too: of all flows of a message, or of none.
+#[test]
+fn accounts_of_arrivals_stand_behind_a_pong() {
+    let account =
+        ArrivalAccount { packets: 9, bytes: 900, missing: 1, reordered: 2, first_unix_ns: 3 };
+    let pong = |accounts: [Option<ArrivalAccount>; 2]| Message::Pong {
+        n: 1,
+        ping_sent: ClockReading::default(),
+        received_unix_ns: 0,
+        sent: ClockReading::default(),
+        arrived: (1..)
+            .zip(accounts)
+            .map(|(flow, account)| FlowArrivals { flow, packets: 8, account })
+            .collect(),
+    };
+    let plain = encode(&pong([None; 2])).expect("fits");
+    assert_eq!(encode(&pong([Some(account), None])).as_ref(), Ok(&plain), "of one alone");
+    let both = pong([Some(account); 2]);
+    let bytes = encode(&both).expect("fits");
+    assert_eq!((&bytes[..plain.len()], decode(&bytes)), (&plain[..], Ok(both)));
+    let behind = |text: &str| {
+        let len = u64::try_from(text.len()).expect("short").to_le_bytes();
+        [&plain[..], &len, text.as_bytes()].concat()
+    };
+    let told = r#"{"packets":9,"bytes":900,"missing":1,"reordered":2,"first_unix_ns":3}"#;
+    assert_eq!(bytes, behind(&format!(r#"{{"arrived":[{told},{told}]}}"#)));
+    for (text, want) in [
+        (format!(r#"{{"arrived":[{told}]}}"#), Some(pong([None; 2]))),
+        (format!(r#"{{"arrived":[{told},{told},{told}]}}"#), Some(pong([None; 2]))),
+        (r#"{"arrived":[{"packets":1}]}"#.to_owned(), None),
+        (r#"{"arrived":7}"#.to_owned(), None),
+    ] {
+        assert_eq!(decode(&behind(&text)).ok(), want, "{text}");
+    }
 }

@@ -213,6 +213,24 @@ fn a_receiver_gives_up_a_sender_that_is_gone() {
     );
 }
 
+/// Senders of before take what stands behind a message for damage.
+#[test]
+fn a_receiver_gives_accounts_to_those_who_take_them() {
+    for (program, want) in [("itg-send 0.1.0", false), ("itg-send 0.1.0+measures.more", true)] {
+        let (mut session, mut said) = (receiver(), Vec::new());
+        let Message::Hello { magic, version, run, seed, host, boot_id, flows, recv_log, .. } =
+            hello(1)
+        else {
+            panic!("a greeting");
+        };
+        let program = program.to_owned();
+        let hello =
+            Message::Hello { magic, version, run, seed, program, host, boot_id, flows, recv_log };
+        session.handle(0, ReceiverInput::Message(hello), &mut said);
+        assert_eq!(session.takes_accounts(), want, "{said:?}");
+    }
+}
+
 #[test]
 fn a_receiver_gives_up_a_sender_that_is_silent() {
     let (mut session, mut said) = (receiver(), Vec::new());

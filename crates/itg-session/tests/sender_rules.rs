@@ -76,6 +76,23 @@ fn begun() -> Vec<SenderInput> {
 }
 
 #[test]
+fn a_receiver_is_asked_what_has_arrived_while_packets_flow() {
+    let mut session = sender(vec![FlowSpec::new(1), FlowSpec::new(2)]);
+    let mut said = Vec::new();
+    session.handle(0, SenderInput::AskArrivals, &mut said);
+    assert_eq!(said, [], "there is no connection");
+    let steps = begun().len();
+    for (place, input) in begun().into_iter().enumerate() {
+        session.handle(0, input, &mut said);
+        let before = said.len();
+        session.handle(0, SenderInput::AskArrivals, &mut said);
+        let asked = said.len() - before;
+        assert_eq!(asked, usize::from(place + 1 == steps), "step {place}: {said:?}");
+    }
+    assert_eq!(said.last(), Some(&SenderOutput::Send(ping(0))));
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn a_sender_says_what_was_wrong() {
     use {ErrorKind as K, SenderInput as I};

@@ -340,6 +340,8 @@ impl Running {
         };
         self.waited += waited;
         if let Some(last) = last {
+            self.tx.live.sent_at(now_ns);
+            self.tx.live.left_out(self.tx.traffic.skipped() + self.failed);
             self.last_ns = self.tx.start.instant_ns(last.due_ns);
         }
         self.packets += count as u64;

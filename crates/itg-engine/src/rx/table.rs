@@ -330,7 +330,7 @@ impl Table {
         let bytes = packets as u64 * u64::from(arrival.size);
         flow.arrivals.count(header.seq, packets, arrival.size);
         flow.last_ns = now_ns;
-        flow.rx.live.received(packets as u64, bytes, flow.arrivals.unique());
+        flow.rx.live.received(packets as u64, bytes, &flow.arrivals, now_ns);
         let stamp = arrival.arrived_ns.unwrap_or(arrival.read_ns);
         // The two stamps are from clocks read at different places; the read cannot come first.
         let read_ns = arrival.read_ns.max(stamp);

@@ -36,7 +36,7 @@ pub(super) struct Shared {
     pub(super) classic_logs: Mutex<ClassicLogs>,
     pub(super) packets: AtomicU64,
     /// Counters of what is being received.
-    pub(super) running: Mutex<Running>,
+    pub(super) running: Arc<Mutex<Running>>,
     /// Addresses that are being sent the flows that they have asked for.
     pub(super) askers: Mutex<BTreeSet<IpAddr>>,
     /// Listener to be told of senders that have left.
@@ -61,6 +61,7 @@ pub(super) struct SharedLog {
 #[derive(Debug, Default)]
 pub(super) struct Running {
     flows: BTreeMap<usize, Arc<FlowLive>>,
+    /// Sums of those that have ended. `first_ns` is of those since no flow ran.
     ended: ReceiverReading,
 }
 
@@ -73,6 +74,16 @@ pub struct ReceiverReading {
     pub packets: u64,
     /// Bytes of these packets.
     pub bytes: u64,
+    /// Sequence numbers below the largest one of their flow of which no packet has arrived: lost, late, or never sent.
+    pub missing: u64,
+    /// Packets that arrived behind one of their flow with a larger number.
+    pub reordered: u64,
+    /// Number of the times, up to this one, at which a flow began while no other one ran.
+    pub period: u64,
+    /// Instant of the first packet since then, in nanoseconds of CLOCK_MONOTONIC; 0 before it.
+    pub first_ns: u64,
+    /// Instant of the last packet.
+    pub last_ns: u64,
 }
 
 impl ReceiverReading {
@@ -80,11 +91,20 @@ impl ReceiverReading {
         let reading = live.read();
         self.packets += reading.received_packets;
         self.bytes += reading.received_bytes;
+        self.missing = self.missing.saturating_add(reading.received_missing);
+        self.reordered += reading.received_reordered;
+        let first_ns = [self.first_ns, reading.received_first_ns].into_iter().filter(|ns| *ns > 0);
+        self.first_ns = first_ns.min().unwrap_or(0);
+        self.last_ns = self.last_ns.max(reading.received_last_ns);
     }
 }
 
 impl Running {
     pub(super) fn begin(&mut self, slot: usize, live: &Arc<FlowLive>) {
+        if self.flows.is_empty() {
+            self.ended.period += 1;
+            self.ended.first_ns = 0;
+        }
         self.flows.insert(slot, Arc::clone(live));
     }
 

@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use super::Report;
+use super::asks::ArrivalAsk;
+use super::telling::Telling;
 use crate::control::{Channel, Incoming, sleep_until};
 use crate::packet_keys::PacketKeys;
 use crate::waiting::Waiting;
@@ -103,6 +105,8 @@ pub(super) struct Conversation {
     pub(super) lives: BTreeMap<u32, Arc<FlowLive>>,
     /// Secret shared with it, when packets prove where they come from.
     pub(super) secret: Option<Arc<[u8]>>,
+    /// Questions of those who watch the run.
+    pub(super) asks: mpsc::UnboundedReceiver<ArrivalAsk>,
 }
 
 /// Derives the keys of the packets when a receiver has proved that it has the secret; a wrong proof is a refusal.
@@ -127,7 +131,7 @@ fn keyed(
 
 /// Drives one session over its signalling connection.
 pub(super) async fn converse(
-    Conversation { index, address, way, lives, secret }: Conversation,
+    Conversation { index, address, way, lives, secret, asks }: Conversation,
     config: SenderConfig,
     mut told: mpsc::UnboundedReceiver<SenderInput>,
     reports: mpsc::UnboundedSender<(usize, Report)>,
@@ -146,31 +150,29 @@ pub(super) async fn converse(
     // The receiver gets the stamps of each probe with the next one, for its own log.
     let mut probed = None;
     let mut standstill = Standstill::default();
+    let mut telling = Telling::new(index, lives, asks);
     loop {
         input = keyed(input, &config, secret.as_deref(), |keys| report(Report::Keyed(keys)));
-        match &input {
-            SenderInput::Message(Message::Welcome { boot_id, .. }) => {
+        if let SenderInput::Message(message) = &input {
+            if let Message::Welcome { boot_id, .. } = message {
                 report(Report::Welcomed(boot_id.clone()));
             }
-            SenderInput::Message(Message::Pong { arrived, .. }) => {
-                for told in arrived {
-                    if let Some(live) = lives.get(&told.flow) {
-                        live.answered(told.packets);
-                    }
-                }
-            }
-            _ => {}
+            telling.heard(message);
         }
         input = standstill.blamed(input);
         machine.handle(clock::machine_ns(), input, &mut out);
+        // The receiver answers for some flows at a time.
+        for _ in 1..telling.rounds() {
+            machine.handle(clock::machine_ns(), SenderInput::AskArrivals, &mut out);
+        }
         let due_ns = machine.deadline();
         let mut lost = None;
         for output in out.drain(..) {
             match output {
                 SenderOutput::Send(mut message) => {
-                    if let Message::Ping { previous, .. } = &mut message {
+                    if let Message::Ping { n, previous, .. } = &mut message {
                         *previous = probed.take();
-                        lives.values().for_each(|live| live.asking());
+                        telling.asked(*n);
                     }
                     if let Some(channel) = &mut channel
                         && lost.is_none()
@@ -188,12 +190,13 @@ pub(super) async fn converse(
                 other => report(Report::Output(other)),
             }
         }
+        telling.all_asked();
         if machine.is_over() {
             break;
         }
         input = match lost {
             Some(why) => SenderInput::Lost(why),
-            None => next(machine.deadline(), channel.as_mut(), &mut told).await,
+            None => next(machine.deadline(), channel.as_mut(), (&mut told, &mut telling)).await,
         };
         // What the receiver has said meanwhile goes before the conclusion that it was silent.
         if standstill.look(due_ns)
@@ -211,11 +214,11 @@ pub(super) async fn converse(
     }
 }
 
-/// Next input: what comes in, is told, or the time. What has come in goes before a time-out.
+/// Next input: what comes in, is told or asked, or the time. What has come in goes before a time-out.
 async fn next(
     deadline: Option<u64>,
     channel: Option<&mut Channel>,
-    told: &mut mpsc::UnboundedReceiver<SenderInput>,
+    (told, telling): (&mut mpsc::UnboundedReceiver<SenderInput>, &mut Telling),
 ) -> SenderInput {
     let hear = async {
         match channel {
@@ -227,6 +230,7 @@ async fn next(
         biased;
         heard = hear => heard,
         Some(input) = told.recv() => input,
+        () = telling.next_ask() => SenderInput::AskArrivals,
         () = sleep_until(deadline) => SenderInput::Timer,
     }
 }

@@ -12,6 +12,7 @@ use itg_engine::log::{LogLimits, LogTarget};
 use itg_engine::pacing::Prepared;
 use itg_socket::host;
 
+use super::asks::ArrivalAsks;
 use crate::orders::{Orders, Start};
 use crate::setters::setters;
 
@@ -92,6 +93,8 @@ pub struct SendJob {
     pub(crate) orders: Option<Orders>,
     /// True if the thread that drives the run gives way to the one that sends.
     pub(crate) giving_way: bool,
+    /// Questions of those who watch it.
+    pub(crate) arrival_asks: Option<ArrivalAsks>,
 }
 
 impl SendJob {
@@ -114,6 +117,7 @@ impl SendJob {
             settings: BTreeMap::new(),
             orders: None,
             giving_way: false,
+            arrival_asks: None,
         }
     }
 
@@ -156,6 +160,9 @@ impl SendJob {
         /// Lets the thread of the runtime that drives the run have a lower priority, for good, from the moment when
         /// packets are sent: they leave in time when thousands of flows end.
         giving_way(giving_way: bool);
+
+        /// Lets somebody ask what has arrived while it runs.
+        arrival_asks(arrival_asks: into Option<ArrivalAsks>);
 
         /// Makes it part of a larger run.
         orders(orders: into Option<Orders>);

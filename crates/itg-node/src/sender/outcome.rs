@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use itg_engine::log::LogOutcome;
 use itg_session::{FlowCounts, FlowMeasure, FlowTotals, LogSummary, SessionError, SharedDrops};
 
+use super::job::SendFlow;
 use crate::clock_probes::ClockProbes;
 
 /// Outcome of a flow.
@@ -33,6 +34,25 @@ pub struct FlowOutcome {
     pub refused_by: BTreeMap<String, u64>,
     /// Largest lateness of a packet: from when it was due until it was handed to the kernel, in nanoseconds.
     pub lateness_max_ns: u64,
+}
+
+impl FlowOutcome {
+    /// Outcome of a flow before anything is known of it.
+    pub(super) const fn nothing_yet(flow: &SendFlow) -> Self {
+        Self {
+            flow: flow.flow.spec().id,
+            receiver: Some(flow.receiver),
+            path: None,
+            totals: None,
+            counts: None,
+            measure: None,
+            replies: None,
+            reply_measure: None,
+            refused: None,
+            refused_by: BTreeMap::new(),
+            lateness_max_ns: 0,
+        }
+    }
 }
 
 /// Clock of the other host of a session, compared with the one here.

@@ -56,6 +56,8 @@ pub enum SenderInput {
     /// A flow has sent its last packet, or could not be sent at all. From
     /// [`SenderOutput::Ready`] on.
     FlowEnded(FlowTotals),
+    /// Somebody wants to know what has arrived by now: the receiver is asked at once, while packets flow.
+    AskArrivals,
     /// The user wants to stop. Before [`SenderOutput::Begin`] the session fails as interrupted;
     /// after it flows end early and all else goes on as usual.
     Stop {

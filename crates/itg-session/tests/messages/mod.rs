@@ -4,8 +4,8 @@
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Late, Meter, OnOff, Payload, Proto, SocketOptions, Stop};
 use itg_session::{
-    ClockReading, DelayMeasure, EndCause, FlowArrivals, FlowCounts, FlowMeasure, FlowTotals,
-    LogSummary, MAGIC, Message, OpenReply, OpenedFlow, ProbeStamps, VERSION,
+    ArrivalAccount, ClockReading, DelayMeasure, EndCause, FlowArrivals, FlowCounts, FlowMeasure,
+    FlowTotals, LogSummary, MAGIC, Message, OpenReply, OpenedFlow, ProbeStamps, VERSION,
 };
 use proptest::prelude::*;
 
@@ -127,7 +127,7 @@ pub fn examples() -> Vec<(Message, &'static str)> {
                 ping_sent: ClockReading { unix_ns: 2, monotonic_ns: 7 },
                 received_unix_ns: 3,
                 sent: ClockReading { unix_ns: 4, monotonic_ns: 8 },
-                arrived: vec![FlowArrivals { flow: 5, packets: 6 }],
+                arrived: vec![FlowArrivals { flow: 5, packets: 6, account: None }],
             },
             "0a000000 0100000000000000 0200000000000000 0700000000000000 0300000000000000 \
              0400000000000000 0800000000000000 0100000000000000 05000000 0600000000000000",
@@ -472,13 +472,23 @@ pub fn any_message() -> impl Strategy<Value = Message> {
                 }),
             }
         }),
-        1 => (0u64..20, any::<[u64; 5]>()).prop_map(
-            |(n, [a, b, received_unix_ns, c, d])| Message::Pong {
+        1 => (0u64..20, any::<[u64; 5]>(), any::<bool>()).prop_map(
+            |(n, [a, b, received_unix_ns, c, d], account)| Message::Pong {
                 n,
                 ping_sent: ClockReading { unix_ns: a, monotonic_ns: b },
                 received_unix_ns,
                 sent: ClockReading { unix_ns: c, monotonic_ns: d },
-                arrived: vec![FlowArrivals { flow: 1, packets: n }],
+                arrived: vec![FlowArrivals {
+                    flow: 1,
+                    packets: n,
+                    account: account.then_some(ArrivalAccount {
+                        packets: a,
+                        bytes: b,
+                        missing: c,
+                        reordered: d,
+                        first_unix_ns: received_unix_ns,
+                    }),
+                }],
             }
         ),
         2 => any_measure(ids).prop_map(|measure| Message::FlowMeasured(Box::new(measure))),
