@@ -11,6 +11,7 @@ use itg_core::flow::Proto;
 use itg_core::text::align;
 use itg_node::{PeerClock, ReceiverWatch, WatchReading, WatchedFlow};
 use itg_session::quantiles;
+use itg_socket::clock;
 use itg_stats::figures::is_told;
 use itg_stats::report::DelayBasis;
 use itg_stats::summary::digits;
@@ -148,11 +149,13 @@ impl Table {
     fn text(&mut self, reading: &WatchReading, now: Instant, width: usize) -> String {
         let seconds = now.duration_since(self.at).as_secs_f64().max(1e-3);
         self.at = now;
+        let now_ns = clock::monotonic_ns();
         let (mut rows, mut kept) = (Vec::new(), BTreeMap::new());
         let running: Vec<_> = reading.flows.iter().filter(|flow| !flow.reading.ended).collect();
         for flow in &running {
             let key = (Arc::clone(&flow.run), flow.from, flow.to, flow.flow, flow.proto);
             let mut before = self.before.remove(&key).unwrap_or_default();
+            let seconds = time_of(flow, &before, (seconds, now_ns));
             let row = row(flow, &mut before, seconds);
             kept.insert(key, before);
             if rows.len() < LINES {
@@ -217,6 +220,18 @@ const HEAD: [&str; 10] = [
     "reordered",
     "by second",
 ];
+
+/// Seconds in which a flow had the packets that a row tells anew: those since the last draw, or since its first packet,
+/// if that has come since.
+#[expect(clippy::cast_precision_loss, reason = "a time for people")]
+fn time_of(flow: &WatchedFlow, before: &Before, (seconds, now_ns): (f64, u64)) -> f64 {
+    match flow.reading.received_first_ns {
+        first_ns if before.packets == 0 && first_ns > 0 => {
+            seconds.min(now_ns.saturating_sub(first_ns) as f64 / 1e9).max(1e-3)
+        }
+        _ => seconds,
+    }
+}
 
 #[expect(clippy::cast_precision_loss, reason = "rates for people")]
 fn row(flow: &WatchedFlow, before: &mut Before, seconds: f64) -> [String; 10] {
@@ -343,6 +358,21 @@ mod tests {
         over.reading.ended = true;
         assert_eq!(table.text(&reading(vec![over]), at(4), 200), "");
         assert!(table.before.is_empty());
+    }
+
+    #[test]
+    fn the_first_rate_is_over_the_time_since_the_first_packet() {
+        let (mut new, before) = (flow(7, 1_000, true), Before::default());
+        for (first_ns, before, want) in [
+            (4_500_000_000, before.clone(), 0.5),
+            (3_000_000_000, before.clone(), 1.0),
+            (0, before.clone(), 1.0),
+            (4_500_000_000, Before { packets: 1, ..before }, 1.0),
+        ] {
+            new.reading.received_first_ns = first_ns;
+            let got = time_of(&new, &before, (1.0, 5_000_000_000));
+            assert!((got - want).abs() < 1e-9, "{first_ns}: {got}");
+        }
     }
 
     #[test]
