@@ -225,3 +225,39 @@ fn a_data_port_that_is_taken_is_told_at_the_start() {
     let told = start().stop();
     assert!(!told.err.contains("warning: "), "{told}");
 }
+
+/// Rates of the flows of an experiment of a second, in packets a second, by their numbers.
+fn rates(flows: &[&str]) -> BTreeMap<u64, f64> {
+    let dir = temp_dir();
+    let flows: String = flows.iter().map(|flow| format!("[[flow]]\n{flow}\n")).collect();
+    let text = format!("schema = 1\nname = 'm'\nseed = 1\nduration = '1s'\n{flows}");
+    fs::write(dir.path().join("m.toml"), text).expect("written");
+    let args = ["run", "--local", "--out", "a", "m.toml"];
+    let (code, out, err) = run(dir.path(), "itg-cluster", &args);
+    assert_eq!(code, 0, "{out}{err}");
+    let report = fs::read(dir.path().join("a/report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    let flows = report["flows"].as_array().expect("flows");
+    let rate = |flow: &serde_json::Value| flow["packet_rate_pps"].as_f64().unwrap_or(0.0);
+    flows.iter().map(|flow| (flow["flow"].as_u64().expect("a number"), rate(flow))).collect()
+}
+
+#[test]
+fn a_call_keeps_its_time_beside_flows_at_max() {
+    for flood in ["size = 1000", "size = 1400\nburst = 32", "size = 1400\nproto = 'tcp'"] {
+        let flood = format!("rate = 'max'\n{flood}");
+        let rates = rates(&[&flood, "rate = '50pps'\nsize = 160"]);
+        // A busy host may hold up both; before, the call left within milliseconds, at the end.
+        assert!((30.0..80.0).contains(&rates[&2]), "{flood}: {rates:?}");
+        assert!(rates[&1] > 1_000.0, "{flood}: {rates:?}");
+    }
+}
+
+#[test]
+fn flows_at_max_share_what_the_host_can_send() {
+    let max = "rate = 'max'\nsize = 1000";
+    let rates = rates(&[max, max, max]);
+    let (least, most) = (rates.values().copied().fold(f64::MAX, f64::min), rates.values());
+    assert_eq!(rates.len(), 3);
+    assert!(least > 0.5 * most.copied().fold(0.0, f64::max), "{rates:?}");
+}

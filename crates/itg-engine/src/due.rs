@@ -45,6 +45,11 @@ impl DueQueue {
         self.0.peek().map(|due| (due.at_ns, due.index))
     }
 
+    /// Time of the earliest; `u64::MAX` without one.
+    pub(crate) fn next_ns(&self) -> u64 {
+        self.0.peek().map_or(u64::MAX, |due| due.at_ns)
+    }
+
     /// Takes the earliest out.
     pub(crate) fn pop(&mut self) {
         self.0.pop();

@@ -2,10 +2,12 @@
 //!
 //! Flows wait in a heap by the time of their next packet. When one is due, everything it owes leaves
 //! in batches of one system call; a socket that takes no more is watched until it does, and its
-//! packets stay due. Nothing here allocates, locks, or waits for anything but the clock and sockets.
+//! packets stay due. Flows without inter-departure times take turns in what is left (`unpaced.rs`).
+//! Nothing here allocates, locks, or waits for anything but the clock and sockets.
 
 mod ends;
 mod running;
+mod unpaced;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,6 +32,7 @@ use nix::sys::time::TimeSpec;
 
 use self::ends::Ends;
 use self::running::{Handing, Refused, Running};
+use self::unpaced::Unpaced;
 use crate::clock_pair::UnixClock;
 use crate::departures::Sampler;
 use crate::due::DueQueue;
@@ -231,6 +234,7 @@ impl Ways {
 /// Event that a flow waits for after its turn.
 enum Next {
     At(u64),
+    Turn(u64),
     Writable,
     Ended(EndReason, bool),
 }
@@ -240,6 +244,7 @@ pub struct Engine<F: FnMut(TxEnded)> {
     /// `None` where a flow has ended.
     flows: Vec<Option<Running>>,
     due: DueQueue,
+    unpaced: Unpaced,
     blocked: Vec<usize>,
     next_poll_ns: u64,
     heads: Box<[[u8; HEAD_LEN]; BATCH]>,
@@ -279,6 +284,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             flows: Vec::with_capacity(flows.len()),
             ends: Ends::with_capacity(flows.len()),
             due: DueQueue::with_capacity(flows.len()),
+            unpaced: Unpaced::with_capacity(flows.len()),
             next_poll_ns: 0,
             heads: Box::new([[0; HEAD_LEN]; BATCH]),
             ways: Ways { exact, bursts: Segments::default(), others: Sockets },
@@ -322,13 +328,14 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         }
         // Room for every flow to be blocked, or to end.
         self.blocked.reserve(self.flows.len() - self.blocked.len());
+        self.unpaced.reserve(self.flows.len());
         self.free.reserve(self.flows.len() - self.free.len());
         self.ends.reserve(self.flows.len());
     }
 
     /// Returns true if no flow is sent.
     fn is_idle(&self) -> bool {
-        self.due.is_empty() && self.blocked.is_empty()
+        self.due.is_empty() && self.unpaced.is_empty() && self.blocked.is_empty()
     }
 
     /// Reports flows that have ended: few at a time while others are sent.
@@ -388,10 +395,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 self.end_all(&EndCause::LeaseOver);
                 break;
             }
-            if let Some((due, index)) = self.due.peek()
-                && due <= now
-            {
-                self.due.pop();
+            if let Some(index) = self.take(now) {
                 let next = self.turn(index, now);
                 self.place(index, next);
             }
@@ -409,9 +413,30 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         self.log = None;
     }
 
+    /// Takes out the flow whose turn it is: one that is due, or else one without inter-departure times.
+    fn take(&mut self, now_ns: u64) -> Option<usize> {
+        if let Some((due, index)) = self.due.peek()
+            && due <= now_ns
+            && !self.unpaced.is_starved(now_ns)
+        {
+            self.due.pop();
+            return Some(index);
+        }
+        let index = self.unpaced.peek().filter(|index| self.fits(*index, now_ns))?;
+        self.unpaced.pop();
+        Some(index)
+    }
+
+    /// Returns true if a packet of this flow without inter-departure times can leave before the next one is due.
+    fn fits(&self, index: usize, now_ns: u64) -> bool {
+        let packet_ns = self.flows[index].as_ref().map_or(0, |flow| flow.packet_ns);
+        self.unpaced.most(now_ns, self.due.next_ns(), packet_ns) > 0
+    }
+
     fn place(&mut self, index: usize, next: Next) {
         match next {
             Next::At(at) => self.due.push(at, index),
+            Next::Turn(now_ns) => self.unpaced.push(now_ns, index),
             Next::Writable => self.blocked.push(index),
             Next::Ended(reason, behind) => self.end(index, reason, behind),
         }
@@ -427,6 +452,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         }
         let flows = &self.flows;
         self.due.retain(|index| flows[index].is_some());
+        self.unpaced.retain(|index| flows[index].is_some());
         self.blocked.retain(|index| flows[*index].is_some());
     }
 
@@ -443,7 +469,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                     continue;
                 };
                 flow.tx.traffic.change_rates(&changes);
-                if !self.blocked.contains(&index) {
+                if !self.blocked.contains(&index) && !self.unpaced.contains(index) {
                     // At the end of its schedule, or with packets that have been taken, it is its turn.
                     let next = flow.tx.traffic.next_ns().filter(|_| flow.unsent() == 0);
                     self.due.push(next.map_or(0, |next| flow.wake_ns(next)), index);
@@ -458,6 +484,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             self.end(index, cause.clone().into(), false);
         }
         self.due.clear();
+        self.unpaced.clear();
         self.blocked.clear();
     }
 
@@ -501,8 +528,11 @@ impl<F: FnMut(TxEnded)> Engine<F> {
     /// Waits for the next deadline or a blocked socket, whichever comes first; returns the time.
     fn wait(&mut self) -> u64 {
         let now = clock::monotonic_ns();
-        let next = self.due.peek().map_or(u64::MAX, |(due, _)| due);
-        let until = next.min(now + STOP_CHECK_NS);
+        let next = self.due.next_ns();
+        let until = match self.unpaced.peek() {
+            Some(index) if self.fits(index, now) => now,
+            _ => next.min(now + STOP_CHECK_NS),
+        };
         if self.blocked.is_empty() {
             // The end of a sleep is spun for packets only: many threads that look would keep each other from sending.
             return match until {
@@ -575,13 +605,15 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         }
         let now = clock::monotonic_ns();
         let mut place = 0;
-        let due = &mut self.due;
+        let (due, unpaced) = (&mut self.due, &mut self.unpaced);
         self.blocked.retain(|&index| {
             let position = place;
             place += 1;
             let woken = position >= first && ready[position - first]
                 || flows[index].as_ref().is_none_or(|flow| now >= flow.give_up_ns);
-            if woken {
+            if woken && flows[index].as_ref().is_some_and(|flow| flow.unpaced) {
+                unpaced.push(now, index);
+            } else if woken {
                 due.push(now, index);
             }
             !woken
@@ -598,7 +630,14 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             if flow.tx.sampler.as_ref().is_some_and(Sampler::is_due) {
                 flow.read(&mut self.errors, now_ns);
             }
-            flow.gather(now_ns, self.pacing.tolerance_ns());
+            let most = match flow.unpaced {
+                true => self.unpaced.most(now_ns, self.due.next_ns(), flow.packet_ns),
+                false => BATCH,
+            };
+            if most == 0 {
+                break;
+            }
+            flow.gather(now_ns, self.pacing.tolerance_ns(), most);
             few &= flow.unsent() <= FEW;
             let Some(first) = flow.first_unsent() else { break };
             if now_ns >= flow.give_up_ns {
@@ -623,7 +662,8 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                     flow.send_datagrams(wire, &mut self.heads, handing, self.identifier)
                 }
             };
-            flow.sample(*sent.as_ref().unwrap_or(&0), handing, &mut self.errors);
+            let handed = *sent.as_ref().unwrap_or(&0);
+            flow.sample(handed, handing, &mut self.errors);
             match sent {
                 Ok(count) => {
                     let short = count < flow.unsent();
@@ -649,15 +689,30 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 },
             }
             now_ns = clock::monotonic_ns();
+            if flow.unpaced {
+                flow.packet_ns = unpaced::learn(flow.packet_ns, now_ns - monotonic_ns, handed);
+            }
         }
-        if flow.unsent() > 0 {
-            return Next::At(now_ns);
+        if flow.unpaced {
+            self.unpaced.served(now_ns);
         }
-        if few {
+        if few && flow.unsent() == 0 {
             flow.tx.traffic.look_ahead();
         }
-        match flow.tx.traffic.next_ns() {
-            Some(next) => Next::At(flow.wake_ns(next)),
+        self.after(index, now_ns)
+    }
+
+    /// Event that a flow waits for after it has sent what it owed.
+    fn after(&mut self, index: usize, now_ns: u64) -> Next {
+        let flow = self.flows[index].as_mut().expect("it has had its turn");
+        let next_ns = flow.tx.traffic.next_ns().map(|next| flow.wake_ns(next));
+        match next_ns {
+            _ if flow.unsent() > 0 && !flow.unpaced => Next::At(now_ns),
+            // Whoever has no times waits behind all others.
+            _ if flow.unpaced && (flow.unsent() > 0 || next_ns.is_some_and(|ns| ns <= now_ns)) => {
+                Next::Turn(now_ns)
+            }
+            Some(next) => Next::At(next),
             // Another change of its rate may give it packets again.
             None if self.stop.lease.is_some()
                 && flow.tx.traffic.ends_by_time()

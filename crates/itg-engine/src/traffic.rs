@@ -11,7 +11,6 @@ use itg_core::payload::Content;
 use itg_core::rate::RateChange;
 use itg_core::schedule::{Departure, Together};
 use itg_socket::icmp;
-use itg_socket::mmsg::BATCH;
 
 use crate::classic::{ClassicForm, ClassicPackets};
 
@@ -106,10 +105,12 @@ pub struct Share {
     pub ahead_ns: u64,
     /// None is taken that is due farther from the first one than this, however late they all are.
     pub tolerance_ns: u64,
+    /// No more are taken than these, up to [`BATCH`].
+    pub most: usize,
 }
 
 fn gather(source: &mut impl Source, share: Share, pending: &mut Vec<Departure>) {
-    while pending.len() < BATCH {
+    while pending.len() < share.most {
         let first = pending.first().map(|departure| departure.due_ns);
         let due = source.due_ns();
         let far = |(due, first): (u64, u64)| due.saturating_sub(first) > share.tolerance_ns;
@@ -184,19 +185,19 @@ impl Traffic {
         }
     }
 
-    /// Takes a whole burst of equal UDP packets that must leave now, up to [`BATCH`] of them, where that is what comes
+    /// Takes a whole burst of equal UDP packets that must leave now, where that is what comes
     /// next and nothing is pending. One that others may share a time with is taken apart.
     pub fn take_burst(&mut self, share: Share, pending: &mut Vec<Departure>) -> Option<Together> {
         let Packets::Itg(itg) = &mut self.packets else { return None };
         if !(self.burst && self.proto == Proto::Udp && pending.is_empty()) {
             return None;
         }
-        let burst = itg.pacer.take_burst(share.now_ns, BATCH)?;
+        let burst = itg.pacer.take_burst(share.now_ns, share.most)?;
         let company = |due_ns: u64| {
             due_ns <= share.now_ns.saturating_add(share.ahead_ns)
                 && due_ns.saturating_sub(burst.first.due_ns) <= share.tolerance_ns
         };
-        if burst.count < BATCH && itg.pacer.due_ns().is_some_and(company) {
+        if burst.count < share.most && itg.pacer.due_ns().is_some_and(company) {
             pending.extend(burst.packets());
             return None;
         }
@@ -389,6 +390,7 @@ mod tests {
     use itg_core::distribution::Distribution;
     use itg_core::flow::FlowSpec;
     use itg_core::seed::RunSeed;
+    use itg_socket::mmsg::BATCH;
     use proptest::prelude::*;
 
     use super::*;
@@ -426,7 +428,7 @@ mod tests {
         spec.burst = Some(burst);
         let flow = Flow::resolve(spec, RunSeed(3)).expect("a flow that can be run");
         let mut traffic = Traffic::itg(flow, 1, Arc::new(Content::random(RunSeed(3))), 0);
-        let share = Share { now_ns: 1_000_000, ahead_ns: 0, tolerance_ns };
+        let share = Share { now_ns: 1_000_000, ahead_ns: 0, tolerance_ns, most: BATCH };
         let mut pending = Vec::new();
         let whole = traffic.take_burst(share, &mut pending);
         if whole.is_none() {

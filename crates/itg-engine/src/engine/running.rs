@@ -20,6 +20,9 @@ use crate::departures::Sampler;
 use crate::log::Producer;
 use crate::traffic::{HEAD_LEN, IcmpHead, Share};
 
+/// Cost of handing over a packet before it is known: 1 µs.
+const FIRST_PACKET_NS: u64 = 1_000;
+
 /// A flow that is sent.
 pub(super) struct Running {
     pub(super) tx: TxFlow,
@@ -28,6 +31,8 @@ pub(super) struct Running {
     /// True without inter-departure times: packets leave as fast as the socket takes them, until
     /// the time is over.
     pub(super) unpaced: bool,
+    /// Without inter-departure times: the time that handing over a packet takes, in nanoseconds.
+    pub(super) packet_ns: u64,
     /// Packets taken from the schedule and not yet by the kernel.
     pub(super) pending: Vec<Departure>,
     /// The same as one piece, when they are a burst of equal packets; nothing is pending beside it.
@@ -83,6 +88,7 @@ impl Running {
             tx,
             give_up_ns,
             unpaced,
+            packet_ns: FIRST_PACKET_NS,
             pending: Vec::with_capacity(BATCH),
             whole: None,
             partial: 0,
@@ -124,8 +130,8 @@ impl Running {
         self.whole.as_ref().map(|whole| &whole.first).or_else(|| self.pending.first())
     }
 
-    /// Takes packets that are due, as many as may share a time. Bursts are due together.
-    pub(super) fn gather(&mut self, now_ns: u64, tolerance_ns: u64) {
+    /// Takes packets that are due, as many as may share a time, and `most` at most. Bursts are due together.
+    pub(super) fn gather(&mut self, now_ns: u64, tolerance_ns: u64, most: usize) {
         if self.whole.is_some() {
             return;
         }
@@ -137,7 +143,7 @@ impl Running {
         };
         let now_ns = now_ns.max(start.instant_ns(0));
         let Some(ahead_ns) = until_ns.checked_sub(now_ns) else { return };
-        let share = Share { now_ns: start.elapsed_ns(now_ns), ahead_ns, tolerance_ns };
+        let share = Share { now_ns: start.elapsed_ns(now_ns), ahead_ns, tolerance_ns, most };
         let one_by_one = self.tx.sampler.is_some() || self.tx.socket.kept.is_some();
         if !one_by_one {
             self.whole = self.tx.traffic.take_burst(share, &mut self.pending);
