@@ -26,9 +26,7 @@ pub fn reading() -> ClockReading {
 /// A reading of both clocks, and what the kernel says of their quality.
 #[must_use]
 pub fn clock_pair() -> ClockPair {
-    let before = monotonic_ns();
-    let unix_ns = unix_ns();
-    let monotonic_ns = before + (monotonic_ns() - before) / 2;
+    let ClockReading { unix_ns, monotonic_ns } = reading();
     let quality = itg_socket::sys::clock_quality();
     ClockPair {
         unix_ns,

@@ -367,6 +367,7 @@ impl<'a> Analysis<'a> {
             self.wants(log, index, &log.key(index, side)).then(|| Setup {
                 trace,
                 clock: clock(),
+                sender_clock: clocks.sender(log, index),
                 ..setup(log, index, side, basis, lane)
             })
         };
@@ -417,17 +418,7 @@ impl<'a> Analysis<'a> {
                     Side::Sender => object.owners.lacks((number, index), lack),
                 }
             }
-            for (&index, samples) in &log.tcp {
-                if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
-                    objects.list[place].tcp.push(samples.clone());
-                }
-            }
-            for (&index, notes) in &log.departures {
-                if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
-                    let epoch = log.flows.get(&index).map(|info| info.epoch_unix_ns);
-                    objects.list[place].departures.push((epoch, notes.clone()));
-                }
-            }
+            samples(&mut objects, log, sides[number], clocks);
         }
         objects
     }
@@ -587,9 +578,28 @@ fn setup(log: &Log<'_>, index: u32, side: Side, basis: Basis, lane: Lane) -> Set
         grid: basis.grid,
         lane,
         clock: None,
+        sender_clock: None,
         plan_packets: basis.plan_packets,
         trace: None,
         declared_p99_ns: log.declared_p99_ns().filter(|_| side == Side::Sender),
+    }
+}
+
+/// Adds the samples of TCP connections and of departures that a log has.
+fn samples(objects: &mut Objects, log: &Log<'_>, side: Side, clocks: &Clocks) {
+    for (&index, samples) in &log.tcp {
+        if let Some(&place) = objects.places.get(&log.key(index, side)) {
+            objects.list[place].tcp.push(samples.clone());
+        }
+    }
+    for (&index, notes) in &log.departures {
+        let Some(&place) = objects.places.get(&log.key(index, side)) else { continue };
+        let epoch = log.flows.get(&index).map(|info| info.epoch_unix_ns);
+        let mut notes = notes.clone();
+        if let Some((clock, epoch)) = clocks.sender(log, index).zip(epoch) {
+            notes.iter_mut().for_each(|note| clock.correct_samples(&mut note.samples, epoch));
+        }
+        objects.list[place].departures.push((epoch, notes));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Clock models of flows: one for each pair of hosts in a run, by their boot ids.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use itg_clocks::{ClockModel, Probe, estimate};
@@ -8,6 +8,7 @@ use itg_record::{ClockProbe, FlowInfo, Side};
 
 use crate::logs::Log;
 use crate::report::ClockReport;
+use crate::sender_clock::{Reading, SenderClock, SetClock};
 use crate::stats::Volume;
 
 /// Run, boot id of the sender, boot id of the receiver.
@@ -17,6 +18,8 @@ type Pair = [String; 3];
 #[derive(Debug, Default)]
 pub(crate) struct Clocks {
     models: BTreeMap<Pair, Arc<ClockModel>>,
+    /// Clocks of senders that were set, by run and boot id.
+    set: BTreeMap<[String; 2], Arc<SetClock>>,
 }
 
 /// Returns true if both ends of a flow have the same clock.
@@ -37,7 +40,14 @@ impl Clocks {
             }
         }
         let model = |(pair, probes): (Pair, Vec<Probe>)| Some((pair, Arc::new(estimate(&probes)?)));
-        Self { models: probes.into_iter().filter_map(model).collect() }
+        Self { models: probes.into_iter().filter_map(model).collect(), set: set_clocks(logs) }
+    }
+
+    /// The clock of the sender of a flow that a log describes, where it was set.
+    pub(crate) fn sender(&self, log: &Log<'_>, index: u32) -> Option<SenderClock> {
+        let info = log.flows.get(&index)?;
+        let set = self.set.get(&[info.run.clone(), info.sender_boot_id.clone()])?;
+        Some(SenderClock::new(set, log.opened.get(&index).copied()))
     }
 
     fn get(&self, info: &FlowInfo) -> Option<&Arc<ClockModel>> {
@@ -75,6 +85,30 @@ impl Clocks {
         };
         Some(ClockReport::new(model, one_clock(info), from.min(until), until.max(from)))
     }
+}
+
+/// Clocks that were set, by the looks at them in logs of senders and by probes.
+fn set_clocks(logs: &[Log<'_>]) -> BTreeMap<[String; 2], Arc<SetClock>> {
+    let mut readings: BTreeMap<[String; 2], Vec<Reading>> = BTreeMap::new();
+    for log in logs {
+        for note in &log.probes {
+            let of = [&note.run, &note.sender_boot_id].map(String::clone);
+            let (monotonic_ns, unix_ns) = (note.sent_monotonic_ns, note.sent_unix_ns);
+            readings.entry(of).or_default().push(Reading { monotonic_ns, unix_ns });
+        }
+        let Some(sender) = log.info.as_ref().filter(|info| info.side == Side::Sender) else {
+            continue;
+        };
+        let runs: BTreeSet<_> = log.flows.values().map(|info| &info.run).collect();
+        for run in runs {
+            let of = [run, &sender.boot_id].map(String::clone);
+            readings.entry(of).or_default().extend(&log.clocks);
+        }
+    }
+    // Hosts without a boot id cannot be told apart.
+    readings.retain(|[_, boot_id], _| !boot_id.is_empty());
+    let set = |(of, readings)| Some((of, Arc::new(SetClock::of(readings)?)));
+    readings.into_iter().filter_map(set).collect()
 }
 
 fn probe(note: &ClockProbe) -> Probe {

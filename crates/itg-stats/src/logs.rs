@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use crate::exec::Executor;
 use crate::promise::Promise;
 use crate::report::LogDamage;
+use crate::sender_clock::Reading;
 
 /// Bytes that a reader goes through before they leave memory.
 const READ_BYTES: usize = 4 << 20;
@@ -127,6 +128,12 @@ pub(crate) struct Log<'a> {
     pub(crate) flows: BTreeMap<u32, FlowInfo>,
     pub(crate) ends: BTreeMap<u32, FlowEnd>,
     pub(crate) clock: Option<ClockPair>,
+    /// All looks at the clocks of the host.
+    pub(crate) clocks: Vec<Reading>,
+    /// By the index of a flow: the sender's last reading before the flow's description, by the monotonic clock.
+    pub(crate) opened: BTreeMap<u32, u64>,
+    /// The last one of each run in a probe.
+    probed: BTreeMap<String, u64>,
     pub(crate) probes: Vec<ClockProbe>,
     /// Samples of the kernel's state of TCP connections, by the index of their flow.
     pub(crate) tcp: BTreeMap<u32, Vec<TcpSample>>,
@@ -409,6 +416,10 @@ impl<'a> Log<'a> {
         self.flows.extend(next.flows);
         self.ends.extend(next.ends);
         self.clock = next.clock.or(self.clock);
+        self.clocks.extend(next.clocks);
+        for (index, opened) in next.opened {
+            self.opened.entry(index).or_insert(opened);
+        }
         self.probes.extend(next.probes);
         for (index, samples) in next.tcp {
             self.tcp.entry(index).or_default().extend(samples);
@@ -451,13 +462,25 @@ impl<'a> Log<'a> {
             }
             Note::Flow(mut info) => {
                 info.spec.changes.clone_from(&info.changes);
+                let looked = self.info.as_ref().is_some_and(|log| log.side == Side::Sender);
+                let looked = self.clocks.last().filter(|_| looked).map(|look| look.monotonic_ns);
+                if let Some(last) = looked.max(self.probed.get(&info.run).copied()) {
+                    self.opened.entry(info.index).or_insert(last);
+                }
                 self.flows.insert(info.index, info);
             }
             Note::FlowEnd(end) => {
                 self.ends.insert(end.index, end);
             }
-            Note::Clock(clock) => self.clock = Some(clock),
-            Note::Probe(probe) => self.probes.push(probe),
+            Note::Clock(clock) => {
+                let ClockPair { unix_ns, monotonic_ns, .. } = clock;
+                self.clocks.push(Reading { monotonic_ns, unix_ns });
+                self.clock = Some(clock);
+            }
+            Note::Probe(probe) => {
+                self.probed.insert(probe.run.clone(), probe.sent_monotonic_ns);
+                self.probes.push(probe);
+            }
             Note::Departures(note) => self.departures.entry(note.index).or_default().push(note),
             Note::Tcp(sample) => self.tcp.entry(sample.index).or_default().push(sample),
             Note::End(end) => self.end = Some(end),

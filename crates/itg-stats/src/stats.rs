@@ -21,6 +21,7 @@ use crate::marks::Marks;
 use crate::metric::Metrics;
 use crate::plan::Plan;
 use crate::plot::trace::{Trace, TraceSetup};
+use crate::sender_clock::SenderClock;
 use crate::sequence::{Arrival, SeqTracker};
 use crate::series::{Grid, Series, Window};
 pub(crate) use crate::volume::per_second;
@@ -59,6 +60,8 @@ pub struct Setup {
     pub lane: Lane,
     /// At a receiver whose clock is not the sender's: how far it is ahead.
     pub clock: Option<Arc<ClockModel>>,
+    /// The sender's clock, where it was set.
+    pub sender_clock: Option<SenderClock>,
     /// Packets, by sequence number, whose plan is computed again from what arrived.
     pub plan_packets: u64,
     /// Settings of the data kept for plots, when some are wanted.
@@ -96,6 +99,7 @@ impl Setup {
             grid: None,
             lane,
             clock: None,
+            sender_clock: None,
             plan_packets: PLAN_PACKETS,
             trace: None,
             declared_p99_ns: None,
@@ -178,6 +182,8 @@ pub struct FlowStats {
     undated: u64,
     replanned: u64,
     resized: u64,
+    /// Departures whose times are corrected because the sender's clock was set.
+    corrected: u64,
     /// Arrivals of packets with numbers behind those whose plan is computed again.
     behind_plan: u64,
     series: Option<Series>,
@@ -210,6 +216,7 @@ impl FlowStats {
             undated: 0,
             replanned: 0,
             resized: 0,
+            corrected: 0,
             behind_plan: 0,
             near: 0,
         }
@@ -270,6 +277,7 @@ impl FlowStats {
         self.undated += later.undated;
         self.replanned += later.replanned;
         self.resized += later.resized;
+        self.corrected += later.corrected;
         self.behind_plan += later.behind_plan;
         true
     }
@@ -279,6 +287,7 @@ impl FlowStats {
         self.departures = plan.departures;
         self.replanned = plan.replanned;
         self.resized = plan.resized;
+        self.corrected = plan.corrected;
         self.behind_plan = plan.behind_plan;
         Trace::append(&mut self.trace, plan.trace, None, || None);
     }
@@ -294,6 +303,7 @@ impl FlowStats {
         }
         if dated && record.flags & flag::UNPLANNED == 0 {
             let packet = Departed { seq: record.seq, planned_ns: record.a, sent_ns: record.b };
+            let packet = self.as_planned(packet);
             self.departures.add(packet, self.setup.epoch_unix_ns);
             self.departures.count(record.size);
             if record.seq < PLAN_CHECKED {
@@ -385,7 +395,16 @@ impl FlowStats {
         }
         let (planned_ns, sent_ns) = (planned.due_ns, record.a);
         let dated = record.a != 0 && record.has_good_times();
-        dated.then_some(Departed { seq: record.seq, planned_ns, sent_ns })
+        dated.then(|| self.as_planned(Departed { seq: record.seq, planned_ns, sent_ns }))
+    }
+
+    /// The same packet by the clock that its flow's start was told by.
+    fn as_planned(&mut self, packet: Departed) -> Departed {
+        let both = self.setup.sender_clock.as_ref().zip(self.setup.epoch_unix_ns);
+        let Some((clock, epoch)) = both else { return packet };
+        let sent_ns = clock.correct(packet, epoch);
+        self.corrected += u64::from(sent_ns != packet.sent_ns);
+        Departed { sent_ns, ..packet }
     }
 
     fn window(
@@ -530,6 +549,14 @@ impl FlowStats {
     #[must_use]
     pub const fn resized(&self) -> u64 {
         self.resized
+    }
+
+    /// Packets that left after the sender's clock was set, whose times of sending are corrected for the comparison with
+    /// their plan.
+    #[must_use]
+    pub fn corrected(&self, facts: &Facts<'_>) -> u64 {
+        let logged = self.sender(facts).filter(|sender| sender.has_departures());
+        logged.unwrap_or(self).corrected
     }
 
     /// The course over time, when it was asked for.

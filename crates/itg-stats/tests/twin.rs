@@ -346,6 +346,7 @@ proptest! {
                     distributions: None,
                     lane: Lane::All,
                     clock: None,
+                    sender_clock: None,
                     plan_packets: u64::MAX,
                     trace: None,
                     declared_p99_ns: None,

@@ -75,6 +75,11 @@ pub(super) fn of_flow(
     }
     let steps = clock.filter(|clock| !clock.shared).map_or(0, |clock| clock.steps.len() as u64);
     note(steps, "times a host's clock was set: delays of packets near that are uncertain");
+    note(
+        stats.corrected(facts),
+        "packets left after the sender's clock was set: lateness and inter-departure times are as it would have shown them \
+         otherwise",
+    );
     if stats.plan_was_cut() {
         let count = stats.plan_packets();
         note(
