@@ -493,9 +493,6 @@ const PROBES: u32 = 12;
 /// Measures the lead of the other clock over this one, and its uncertainty (half of the quickest
 /// round trip), in nanoseconds.
 pub(crate) async fn compare_clocks(line: &mut Line, boot_id: &str) -> Result<(i64, u64)> {
-    if boot_id == itg_socket::host::boot_id() {
-        return Ok((0, 0));
-    }
     let mut best = (u64::MAX, 0);
     for _ in 0..PROBES {
         let sent = clock_pair::reading();
@@ -508,13 +505,36 @@ pub(crate) async fn compare_clocks(line: &mut Line, boot_id: &str) -> Result<(i6
         best = best.min((took, i128::from(there) - i128::from(here)));
     }
     let offset = i64::try_from(best.1).unwrap_or(i64::MAX);
-    Ok((offset, best.0 / 2))
+    Ok(lead(boot_id == itg_socket::host::boot_id(), offset, best.0 / 2))
+}
+
+/// Lead of a clock and its uncertainty, as measured, in nanoseconds: none where both hosts have one boot id, unless the
+/// measurement contradicts it. Virtual machines from one snapshot have that of the snapshot.
+const fn lead(same_boot: bool, offset_ns: i64, uncertainty_ns: u64) -> (i64, u64) {
+    if same_boot && offset_ns.unsigned_abs() <= uncertainty_ns {
+        (0, 0)
+    } else {
+        (offset_ns, uncertainty_ns)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::Warrant;
+
+    #[test]
+    fn one_boot_id_is_one_clock_unless_the_measurement_contradicts_it() {
+        for (same_boot, offset_ns, want) in [
+            (true, 40_000, (0, 0)),
+            (true, -50_000, (0, 0)),
+            (true, 3_000_000, (3_000_000, 50_000)),
+            (true, i64::MIN, (i64::MIN, 50_000)),
+            (false, 40_000, (40_000, 50_000)),
+        ] {
+            assert_eq!(lead(same_boot, offset_ns, 50_000), want, "{same_boot} {offset_ns}");
+        }
+    }
 
     /// The console's word counts most; of who does not know its own offset nothing is taken.
     #[test]

@@ -266,10 +266,11 @@ fn delays(flow: &WatchedFlow) -> Option<[String; 2]> {
     let values = measure.delays.as_ref()?.values();
     let compared =
         PeerClock { receiver: None, shared: flow.shared_clock, probes: flow.clock.clone() };
-    let (off_ns, report) = Clock::of(&compared).over(measure);
+    let clock = Clock::of(&compared);
+    let (off_ns, report) = clock.over(measure);
     let [p50, p99] = quantiles(&values, [0.5, 0.99]).map(|ns| ns.saturating_sub(off_ns));
     let basis = match report {
-        _ if flow.shared_clock => DelayBasis::ONE_CLOCK,
+        _ if clock.is_shared() => DelayBasis::ONE_CLOCK,
         Some(report) => DelayBasis::corrected(report.bound_ns, p50),
         None => DelayBasis::TWO_CLOCKS,
     };

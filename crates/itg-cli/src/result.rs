@@ -93,8 +93,20 @@ impl Clock {
             receiver_monotonic: stamps.replied.monotonic_ns,
         };
         let probes: Vec<_> = compared.probes.list().iter().map(probe).collect();
-        let model = if compared.shared { None } else { estimate(&probes) };
-        Self { shared: compared.shared, model }
+        Self::by(&probes, compared.shared)
+    }
+
+    /// By these probes; `same_boot` where both hosts have one boot id.
+    fn by(probes: &[Probe], same_boot: bool) -> Self {
+        let model = estimate(probes);
+        // Hosts of one boot id may be virtual machines from one snapshot: the probes decide.
+        let shared = same_boot && !model.as_ref().is_some_and(ClockModel::are_two);
+        Self { shared, model: model.filter(|_| !shared) }
+    }
+
+    /// Returns true if both are one clock.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// Offset to be taken off delays of a flow, and the report on the clocks with what the offset changed meanwhile
@@ -772,6 +784,27 @@ mod tests {
         let spread = metrics.delay_ns.map(|delay| delay.max - delay.min);
         assert_eq!(spread, Some(0));
         assert!(summary::render(&report).contains("delays are relative"));
+    }
+
+    #[test]
+    fn hosts_of_one_boot_id_share_a_clock_unless_probes_contradict_it() {
+        let probe = |ahead_ns: u64, sent: u64| Probe {
+            sender_monotonic: sent,
+            sent,
+            received: sent + ahead_ns + 100_000,
+            replied: sent + ahead_ns + 110_000,
+            arrived: sent + 210_000,
+            receiver_monotonic: sent + 110_000,
+        };
+        for (ahead_ns, same_boot, shared) in
+            [(0, true, true), (50_000_000, true, false), (0, false, false)]
+        {
+            let probes: Vec<_> = (1..=8).map(|k| probe(ahead_ns, k * SECOND / 4)).collect();
+            let clock = Clock::by(&probes, same_boot);
+            assert_eq!(clock.is_shared(), shared, "{ahead_ns} {same_boot}");
+            assert_eq!(clock.model.is_some(), !shared, "{ahead_ns} {same_boot}");
+        }
+        assert!(Clock::by(&[], true).is_shared(), "nothing contradicts it");
     }
 
     #[test]

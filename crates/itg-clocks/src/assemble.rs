@@ -61,15 +61,17 @@ pub(crate) fn model(trace: &Trace) -> Option<ClockModel> {
     }
     let longest =
         pieces.iter().max_by_key(|piece| piece.probed.1.saturating_sub(piece.probed.0))?;
-    Some(ClockModel {
+    let model = ClockModel {
         spans: join(&pieces),
         steps: steps(&trace, &stretches, &pieces),
         skew: longest.skew,
         probes: trace.probes.len(),
+        apart: 0,
         refused: trace.refused,
         unit_ns: trace.unit_ns(),
         round_trip_ns: trace.probes.iter().filter_map(Probe::round_trip_ns).min()?,
-    })
+    };
+    Some(model.look_apart(trace.probes.iter().map(|probe| probe.sent)))
 }
 
 /// Doubt between two stretches: a clock was set somewhere in it.

@@ -11,6 +11,8 @@ pub struct ClockModel {
     pub(crate) steps: Vec<Step>,
     pub(crate) skew: Skew,
     pub(crate) probes: usize,
+    /// Probes at whose instants the offset was beyond its bound.
+    pub(crate) apart: usize,
     pub(crate) refused: usize,
     pub(crate) round_trip_ns: u64,
     /// Unit of the stamps, in nanoseconds.
@@ -152,6 +154,23 @@ impl ClockModel {
             |step: &&Step| step.from_unix_ns <= until_unix_ns && step.until_unix_ns >= from_unix_ns;
         let set = self.steps.iter().filter(within).map(|step| step.by_ns.unsigned_abs());
         most.saturating_add(set.max().unwrap_or(0)).saturating_add(self.unit_ns - 1)
+    }
+
+    /// Returns true if the two cannot be one clock: when most of the probes left, the offset was beyond its bound. A clock
+    /// that is set while a probe is on its way differs from itself for a moment.
+    #[must_use]
+    pub const fn are_two(&self) -> bool {
+        2 * self.apart > self.probes
+    }
+
+    /// Notes at how many of these instants of the sender's clock the offset was beyond its bound.
+    pub(crate) fn look_apart(mut self, instants: impl Iterator<Item = u64>) -> Self {
+        let beyond = |at: &u64| {
+            let bound_ns = self.bound_at(*at).saturating_add(self.unit_ns);
+            self.offset_at(*at).unsigned_abs() > bound_ns
+        };
+        self.apart = instants.filter(beyond).count();
+        self
     }
 
     /// Rate at which the receiver's clock gains on the sender's, over the longest time without a

@@ -137,6 +137,41 @@ fn bounds_hold_in_many_worlds() {
 }
 
 #[test]
+fn one_clock_is_not_two_though_it_is_set_while_probes_are_on_their_way() {
+    // By so much from an instant on; up to 80 µs in a queue each way.
+    let probes = |ahead: i64, by: i64, set_at: u64| -> Vec<Probe> {
+        let unix = |at: u64, more: i64| {
+            let set = if at >= set_at { by } else { 0 };
+            (1_800_000_000_000_000_000 + at).checked_add_signed(set + more).expect("in range")
+        };
+        let probe = |k: u64| {
+            let (sent, there, back) = (k * 250_000_000, k * 7_919 % 80_000, k * 104_729 % 80_000);
+            let (received, replied) = (sent + 40_000 + there, sent + 50_000 + there);
+            Probe {
+                sender_monotonic: sent,
+                sent: unix(sent, 0),
+                received: unix(received, ahead),
+                replied: unix(replied, ahead),
+                arrived: unix(replied + 40_000 + back, 0),
+                receiver_monotonic: replied,
+            }
+        };
+        (1..=60).map(probe).collect()
+    };
+    let seconds = |seconds: f64| (seconds * 1e9) as u64;
+    for set_at in [seconds(7.0), seconds(7.0) + 20_000, seconds(7.0) + 100_000, seconds(7.6)] {
+        for by in [0, 50_000_000, -50_000_000, 2_000_000_000, -3_600_000_000_000] {
+            let model = estimate(&probes(0, by, set_at)).expect("an estimate");
+            assert!(!model.are_two(), "set by {by} ns at {set_at}");
+        }
+    }
+    for ahead in [3_000_000, -50_000_000, 3_600_000_000_000] {
+        let model = estimate(&probes(ahead, 0, 0)).expect("an estimate");
+        assert!(model.are_two(), "{ahead} ns ahead");
+    }
+}
+
+#[test]
 fn steps_are_reported_where_and_as_large_as_they_were() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);

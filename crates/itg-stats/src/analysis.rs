@@ -21,7 +21,7 @@ use itg_core::units::{MAX_TIME_NS, format_duration_ns};
 use itg_record::{FlowInfo, Kind, Record, Side};
 use serde_json::Map;
 
-use crate::clocks::{Clocks, one_clock};
+use crate::clocks::Clocks;
 use crate::decode::{self, Decoded, Pass};
 use crate::delay::signed_difference;
 use crate::departures::Departed;
@@ -302,7 +302,7 @@ impl<'a> Analysis<'a> {
         let delays = self.logs().logs.iter().flat_map(|log| {
             let apart = |index: &u32| {
                 log.flows.get(index).is_some_and(|info| {
-                    !one_clock(info) && clocks.correcting(info, Side::Receiver).is_none()
+                    !clocks.is_one(info) && clocks.correcting(info, Side::Receiver).is_none()
                 })
             };
             let first = log.records().take(LOOKED_AT);
@@ -649,7 +649,7 @@ fn report(
     let clock = alike.and_then(|info| clocks.report(info, object.stats.volume(), key.side));
     metrics.delay_basis = metrics.delay_ns.map(|delay| {
         let basis = |info: &FlowInfo, clock: Option<&ClockReport>| match clock {
-            _ if object.stats.is_round_trip() || one_clock(info) => DelayBasis::ONE_CLOCK,
+            _ if object.stats.is_round_trip() || clocks.is_one(info) => DelayBasis::ONE_CLOCK,
             Some(clock) => DelayBasis::corrected(clock.bound_ns, delay.p50),
             None => DelayBasis::TWO_CLOCKS,
         };

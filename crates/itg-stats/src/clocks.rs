@@ -22,11 +22,6 @@ pub(crate) struct Clocks {
     set: BTreeMap<[String; 2], Arc<SetClock>>,
 }
 
-/// Returns true if both ends of a flow have the same clock.
-pub(crate) fn one_clock(info: &FlowInfo) -> bool {
-    !info.sender_boot_id.is_empty() && info.sender_boot_id == info.receiver_boot_id
-}
-
 impl Clocks {
     /// Estimates from the probes in the logs of either side, or both.
     pub(crate) fn of(logs: &[Log<'_>]) -> Self {
@@ -55,9 +50,17 @@ impl Clocks {
         self.models.get(&[run, sender_boot_id, receiver_boot_id].map(String::clone))
     }
 
+    /// Returns true if both ends of a flow have the same clock: that of one boot of a host, unless probes contradict it.
+    /// Virtual machines that were started from one snapshot have its boot id.
+    pub(crate) fn is_one(&self, info: &FlowInfo) -> bool {
+        let FlowInfo { sender_boot_id, receiver_boot_id, .. } = info;
+        let same = !sender_boot_id.is_empty() && sender_boot_id == receiver_boot_id;
+        same && self.get(info).is_none_or(|model| !model.are_two())
+    }
+
     /// The model that corrects one-way delays of a flow at a side.
     pub(crate) fn correcting(&self, info: &FlowInfo, side: Side) -> Option<Arc<ClockModel>> {
-        let corrects = side == Side::Receiver && !one_clock(info);
+        let corrects = side == Side::Receiver && !self.is_one(info);
         self.get(info).filter(|_| corrects).cloned()
     }
 
@@ -83,7 +86,7 @@ impl Clocks {
             (Some(seen), Side::Sender) => seen,
             (Some((first, last)), Side::Receiver) => (at_sender(first), at_sender(last)),
         };
-        Some(ClockReport::new(model, one_clock(info), from.min(until), until.max(from)))
+        Some(ClockReport::new(model, self.is_one(info), from.min(until), until.max(from)))
     }
 }
 

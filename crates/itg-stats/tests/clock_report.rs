@@ -222,6 +222,31 @@ fn one_host_needs_no_correction_and_shows_what_the_estimate_is_worth() {
 }
 
 #[test]
+fn hosts_of_one_boot_id_whose_clocks_differ_are_two() {
+    // Virtual machines started from one snapshot have the boot id of that.
+    for ahead_ns in [50_000_000, -3_000_000, 3_600_000_000_000] {
+        let clock = Clock { ahead_ns, ppm: 20, step_ns: 0 };
+        let logs = logs(clock, ["a", "a"], In::Both, 300_000);
+        let report = report(&logs);
+        let flow = at_receiver(&report);
+        let clocks = flow.clock.as_ref().expect("probed");
+        let basis = flow.metrics.delay_basis.expect("known");
+        let delay = flow.metrics.delay_ns.expect("known");
+        let bound = basis.uncertainty_ns.expect("absolute");
+        assert!(!clocks.shared && bound >= clocks.bound_ns, "{ahead_ns}: {basis:?} {clocks:?}");
+        assert!(delay.min.abs_diff(400_000) <= bound && delay.max.abs_diff(500_000) <= bound);
+        let mut analysis = Analysis::new(Options::default());
+        analysis.add_log(&logs[1], "receiver.itg").expect("a log");
+        for packet in analysis.packets() {
+            let delay = packet.delay_ns.expect("dated");
+            assert!((0..1_000_000).contains(&delay), "{packet:?}");
+        }
+        let (_, flow) = analysis.packet_flows().pop_first().expect("one flow");
+        assert!(flow.clock_bound_ns(EPOCH, EPOCH + 4_000_000_000).expect("compared") > 100_000);
+    }
+}
+
+#[test]
 fn each_owner_of_a_flow_is_corrected_by_its_own_clock() {
     let [_, remote] = logs(AHEAD, ["a", "b"], In::Receiver, 300_000);
     let local = Clock { ahead_ns: 0, ppm: 0, step_ns: 0 };

@@ -139,6 +139,8 @@ fn sound_traffic_passes_when_the_senders_clock_is_set() {
                 for flow in &report.flows {
                     let (verdict, said) = verdict(flow);
                     assert_eq!(verdict, "pass", "{idt}, {by_ms} ms, {knows:?}: {said}");
+                    let shared = flow.clock.as_ref().is_none_or(|clock| clock.shared);
+                    assert!(shared, "{by_ms} ms: {:?}", flow.clock);
                     let late = flow.metrics.lateness_ns.expect("known");
                     assert!(late.max < 10_000, "{idt}, {by_ms} ms, {knows:?}: {late:?}");
                     let told =

@@ -117,8 +117,9 @@ fn delay(
 ) -> Option<(Classes, u64)> {
     let probes = flow.clock.clone();
     let compared = PeerClock { receiver: None, shared: flow.shared_clock, probes };
-    let (off_ns, report) = Clock::of(&compared).over(measure);
-    let bound_ns = match (&report, flow.shared_clock) {
+    let clock = Clock::of(&compared);
+    let (off_ns, report) = clock.over(measure);
+    let bound_ns = match (&report, clock.is_shared()) {
         (_, true) => 0,
         (Some(report), false) => report.bound_ns,
         (None, false) => return None,
@@ -126,7 +127,7 @@ fn delay(
     let (first_ns, before) = told.delay.unwrap_or_else(|| (off_ns, Classes::default()));
     let bound_ns = bound_ns.saturating_add(off_ns.abs_diff(first_ns));
     let [median] = itg_session::quantiles(&delays.values(), [0.5]);
-    let basis = match flow.shared_clock {
+    let basis = match clock.is_shared() {
         true => DelayBasis::ONE_CLOCK,
         false => DelayBasis::corrected(bound_ns, median.saturating_sub(off_ns)),
     };

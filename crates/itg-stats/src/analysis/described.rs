@@ -8,7 +8,7 @@ use itg_core::flow::Meter;
 use itg_record::Side;
 
 use super::Analysis;
-use crate::clocks::{Clocks, one_clock};
+use crate::clocks::Clocks;
 use crate::logs::{Log, known_proto};
 use crate::report::DelayBasis;
 
@@ -92,7 +92,7 @@ impl Analysis<'_> {
                 if info.ditg.is_none() || info.seed != 0 {
                     flow.seed = Some(info.seed);
                 }
-                flow.clocks.push(if one_clock(info) || info.spec.meter == Meter::Rtt {
+                flow.clocks.push(if clocks.is_one(info) || info.spec.meter == Meter::Rtt {
                     Ends::OneClock
                 } else {
                     clocks.correcting(info, Side::Receiver).map_or(Ends::Apart, Ends::Compared)
