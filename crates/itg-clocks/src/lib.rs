@@ -28,9 +28,11 @@ mod fit;
 mod model;
 mod probe;
 mod segment;
+mod set;
 
 pub use model::{ClockModel, Step};
 pub use probe::{Probe, STEADY_NS};
+pub use set::{Dated, Reading, SenderClock, SetClock};
 
 use crate::segment::Trace;
 

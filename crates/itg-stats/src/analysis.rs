@@ -16,6 +16,7 @@ mod shared_drops;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
+use itg_clocks::Dated;
 use itg_core::flow::Meter;
 use itg_core::units::{MAX_TIME_NS, format_duration_ns};
 use itg_record::{FlowInfo, Kind, Record, Side};
@@ -597,7 +598,15 @@ fn samples(objects: &mut Objects, log: &Log<'_>, side: Side, clocks: &Clocks) {
         let epoch = log.flows.get(&index).map(|info| info.epoch_unix_ns);
         let mut notes = notes.clone();
         if let Some((clock, epoch)) = clocks.sender(log, index).zip(epoch) {
-            notes.iter_mut().for_each(|note| clock.correct_samples(&mut note.samples, epoch));
+            // Near a step the kernel's clock was another one than that of the hand-over.
+            for note in &mut notes {
+                note.samples.retain_mut(|sample| {
+                    let due_ns = epoch.saturating_add(sample.planned_ns);
+                    let packet = Dated { due_ns, sent_ns: sample.handed_unix_ns };
+                    sample.handed_unix_ns = clock.correct(packet);
+                    !clock.is_near_step(packet)
+                });
+            }
         }
         objects.list[place].departures.push((epoch, notes));
     }

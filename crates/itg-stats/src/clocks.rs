@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use itg_clocks::{ClockModel, Probe, estimate};
+use itg_clocks::{ClockModel, Probe, Reading, SenderClock, SetClock, estimate};
 use itg_record::{ClockProbe, FlowInfo, Side};
 
 use crate::logs::Log;
 use crate::report::ClockReport;
-use crate::sender_clock::{Reading, SenderClock, SetClock};
 use crate::stats::Volume;
 
 /// Run, boot id of the sender, boot id of the receiver.

@@ -31,7 +31,6 @@ pub mod plan;
 pub mod plot;
 pub mod promise;
 pub mod report;
-pub mod sender_clock;
 pub mod sequence;
 pub mod series;
 pub mod stats;

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use itg_clocks::Reading;
 use itg_core::flow::Meter;
 use itg_core::rate::RateChange;
 use itg_record::{
@@ -22,7 +23,6 @@ use serde_json::{Value, json};
 use crate::exec::Executor;
 use crate::promise::Promise;
 use crate::report::LogDamage;
-use crate::sender_clock::Reading;
 
 /// Bytes that a reader goes through before they leave memory.
 const READ_BYTES: usize = 4 << 20;

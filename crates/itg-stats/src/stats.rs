@@ -9,7 +9,7 @@ mod rows;
 
 use std::sync::Arc;
 
-use itg_clocks::ClockModel;
+use itg_clocks::{ClockModel, Dated, SenderClock};
 use itg_core::flow::Meter;
 use itg_core::units::MAX_TIME_NS;
 use itg_record::{Kind, Record, Side, flag};
@@ -21,7 +21,6 @@ use crate::marks::Marks;
 use crate::metric::Metrics;
 use crate::plan::Plan;
 use crate::plot::trace::{Trace, TraceSetup};
-use crate::sender_clock::SenderClock;
 use crate::sequence::{Arrival, SeqTracker};
 use crate::series::{Grid, Series, Window};
 pub(crate) use crate::volume::per_second;
@@ -402,7 +401,8 @@ impl FlowStats {
     fn as_planned(&mut self, packet: Departed) -> Departed {
         let both = self.setup.sender_clock.as_ref().zip(self.setup.epoch_unix_ns);
         let Some((clock, epoch)) = both else { return packet };
-        let sent_ns = clock.correct(packet, epoch);
+        let due_ns = epoch.saturating_add(packet.planned_ns);
+        let sent_ns = clock.correct(Dated { due_ns, sent_ns: packet.sent_ns });
         self.corrected += u64::from(sent_ns != packet.sent_ns);
         Departed { sent_ns, ..packet }
     }

@@ -14,6 +14,7 @@ mod partial_logs;
 mod plan;
 mod report;
 mod schema;
+mod sequence;
 mod series;
 mod sum;
 mod twin;

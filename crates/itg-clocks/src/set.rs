@@ -10,12 +10,9 @@
 use std::sync::Arc;
 
 use itg_core::units::MAX_TIME_NS;
-use itg_record::DepartureSample;
 
-use crate::fidelity::Departed;
+use crate::probe::JUMP_NS;
 
-/// A change of the difference that is taken for a step: 10 µs.
-const JUMP_NS: u64 = 10_000;
 /// Time for which a sender goes on with a difference that it has read: 1 s.
 const LIFETIME_NS: i128 = 1_000_000_000;
 /// Room for readings that were interrupted: 20 ms.
@@ -25,9 +22,20 @@ const MOST_STEPS: usize = 128;
 
 /// Both clocks of a host at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Reading {
-    pub(crate) monotonic_ns: u64,
-    pub(crate) unix_ns: u64,
+pub struct Reading {
+    /// `CLOCK_MONOTONIC`, in nanoseconds.
+    pub monotonic_ns: u64,
+    /// Unix time in nanoseconds (`CLOCK_REALTIME`).
+    pub unix_ns: u64,
+}
+
+/// Packet that a sender has dated, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dated {
+    /// Instant at which it was due, in Unix time of the sender as it was when its flow was opened.
+    pub due_ns: u64,
+    /// Unix time of the sender when it left.
+    pub sent_ns: u64,
 }
 
 impl Reading {
@@ -55,11 +63,12 @@ impl Stretch {
 
 /// A sender's clock that was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SetClock(Vec<Stretch>);
+pub struct SetClock(Vec<Stretch>);
 
 impl SetClock {
     /// From readings in any order; `None` if the clock was not set, or more often than clocks are.
-    pub(crate) fn of(mut readings: Vec<Reading>) -> Option<Self> {
+    #[must_use]
+    pub fn of(mut readings: Vec<Reading>) -> Option<Self> {
         readings.sort_unstable();
         readings.dedup();
         let near = |a: &Reading, b: &Reading| a.apart_ns().abs_diff(b.apart_ns()) <= JUMP_NS.into();
@@ -117,45 +126,40 @@ pub struct SenderClock {
 impl SenderClock {
     /// The clock for a flow that was opened at this instant of the monotonic clock, or soon after; `None` stands for
     /// before the first step.
-    pub(crate) fn new(set: &Arc<SetClock>, opened_ns: Option<u64>) -> Self {
+    #[must_use]
+    pub fn new(set: &Arc<SetClock>, opened_ns: Option<u64>) -> Self {
         let place = opened_ns.map_or(0, |opened_ns| set.place(opened_ns));
         Self { set: Arc::clone(set), apart_ns: set.0[place].apart_ns }
     }
 
-    /// Time of a packet, in Unix nanoseconds, by the clock as it was when the flow was opened; `epoch_unix_ns` is the
-    /// instant that planned times count from.
-    pub(crate) fn correct(&self, packet: Departed, epoch_unix_ns: u64) -> u64 {
-        let stretch = &self.set.0[self.stretch(packet, epoch_unix_ns)];
+    /// Time at which a packet left, in Unix nanoseconds, by the clock as it was when the flow was opened.
+    #[must_use]
+    pub fn correct(&self, packet: Dated) -> u64 {
+        let stretch = &self.set.0[self.place(packet)];
         let corrected = stretch.monotonic_ns(packet.sent_ns) + self.apart_ns;
         u64::try_from(corrected).unwrap_or(0).min(MAX_TIME_NS)
     }
 
+    /// Returns true if a packet left so near to a step that it may be dated by the clock before or behind it.
+    #[must_use]
+    pub fn is_near_step(&self, packet: Dated) -> bool {
+        let place = self.place(packet);
+        let at = self.set.0[place].monotonic_ns(packet.sent_ns);
+        let before = place.checked_sub(1).and_then(|place| self.set.0.get(place));
+        let behind = self.set.0.get(place + 1);
+        before.is_some_and(|before| at <= before.until_ns)
+            || behind.is_some_and(|behind| at >= behind.from_ns)
+    }
+
     /// Place of the stretch by which a packet is dated.
-    fn stretch(&self, packet: Departed, epoch_unix_ns: u64) -> usize {
-        let due = i128::from(epoch_unix_ns) + i128::from(packet.planned_ns);
+    fn place(&self, packet: Dated) -> usize {
         let rank = |stretch: &Stretch| {
             let at = stretch.monotonic_ns(packet.sent_ns);
             let may_be = (stretch.from_ns..=stretch.until_ns).contains(&at);
-            (!may_be, (at + self.apart_ns - due).unsigned_abs())
+            (!may_be, (at + self.apart_ns - i128::from(packet.due_ns)).unsigned_abs())
         };
         let all = self.set.0.iter().enumerate();
         all.min_by_key(|(_, stretch)| rank(stretch)).map_or(0, |(place, _)| place)
-    }
-
-    /// The same of the packets whose departures were stamped. Those near a step are left out: the kernel's clock was
-    /// another one then than that of the hand-over.
-    pub(crate) fn correct_samples(&self, samples: &mut Vec<DepartureSample>, epoch_unix_ns: u64) {
-        samples.retain_mut(|sample| {
-            let DepartureSample { seq, planned_ns, handed_unix_ns: sent_ns, .. } = *sample;
-            let packet = Departed { seq, planned_ns, sent_ns };
-            let place = self.stretch(packet, epoch_unix_ns);
-            let at = self.set.0[place].monotonic_ns(sent_ns);
-            let before = place.checked_sub(1).and_then(|place| self.set.0.get(place));
-            let behind = self.set.0.get(place + 1);
-            sample.handed_unix_ns = self.correct(packet, epoch_unix_ns);
-            before.is_none_or(|before| at > before.until_ns)
-                && behind.is_none_or(|behind| at < behind.from_ns)
-        });
     }
 }
 
@@ -193,20 +197,24 @@ mod tests {
     }
 
     #[test]
-    fn stamps_near_a_step_are_left_out() {
+    fn packets_are_dated_by_what_brings_them_nearer_to_their_plan() {
         let ms = |ms: u64| ms * 1_000_000;
         let looks = readings(&[0, 0, 0, ms(500), ms(500), ms(500)]);
         let set = Arc::new(SetClock::of(looks).expect("set"));
         let clock = SenderClock::new(&set, Some(0));
         // Between the third and the fourth second, and a second behind that.
-        let sample = |at_ms: u64, by_ms: u64| {
-            DepartureSample::from((0, ms(at_ms), ms(at_ms + by_ms) + 1_000, 900))
-        };
-        let mut samples = vec![sample(2_900, 0), sample(3_100, 0), sample(4_900, 500)];
-        samples.extend([sample(5_100, 500), sample(6_000, 500)]);
-        clock.correct_samples(&mut samples, 0);
-        let want = [2_900, 5_100, 6_000].map(|at_ms| sample(at_ms, 0));
-        assert_eq!(samples, want);
+        for (at_ms, by_ms, near) in [
+            (2_900, 0, false),
+            (3_100, 0, true),
+            (3_500, 500, true),
+            (4_900, 500, true),
+            (5_100, 500, false),
+            (6_000, 500, false),
+        ] {
+            let packet = Dated { due_ns: ms(at_ms), sent_ns: ms(at_ms + by_ms) + 1_000 };
+            assert_eq!(clock.correct(packet), ms(at_ms) + 1_000, "{at_ms}");
+            assert_eq!(clock.is_near_step(packet), near, "{at_ms}");
+        }
     }
 
     #[test]
@@ -216,8 +224,9 @@ mod tests {
         for opened_ns in [None, Some(0), Some(u64::MAX)] {
             let clock = SenderClock::new(&clock, opened_ns);
             for ns in [0, 1, u64::MAX] {
-                let packet = Departed { seq: 0, planned_ns: ns, sent_ns: ns };
-                assert!(clock.correct(packet, ns) <= MAX_TIME_NS);
+                let packet = Dated { due_ns: ns, sent_ns: ns };
+                assert!(clock.correct(packet) <= MAX_TIME_NS);
+                std::hint::black_box(clock.is_near_step(packet));
             }
         }
     }
