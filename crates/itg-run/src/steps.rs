@@ -7,6 +7,7 @@ use anyhow::Result;
 use itg_cli::{Failure, Gates, Loaded, WordArgs, announce, print, say};
 use itg_experiment::Manifest;
 use itg_stats::Report;
+use itg_stats::packet_account::PacketAccount;
 
 use crate::artifact::{self, ARTIFACT};
 use crate::directory::{DONE, MANIFEST, prepare, write};
@@ -74,10 +75,10 @@ fn in_order(
         write(&out.join(MANIFEST), &manifest.to_json())?;
     }
     // 4. The world sends and receives.
-    let outcome = run.carry_out(output, &manifest, words)?;
+    let mut outcome = run.carry_out(output, &manifest, words)?;
     output.events.end(outcome.interrupted.clone());
     // 5. The outcome, in the manifest.
-    let manifest = outcome_of(manifest, &outcome, out);
+    let mut manifest = outcome_of(manifest, &outcome, out);
     write(&out.join(MANIFEST), &manifest.to_json())?;
     let story = outcome.story.as_deref().unwrap_or_default();
     if !story.is_empty() {
@@ -91,6 +92,12 @@ fn in_order(
     }
     // 6. From the logs to the report, in all its forms, and to the hashes of all files.
     let results = Results::of(out, &manifest, &gates, story)?;
+    let short = short_of_plan(&results.report);
+    if outcome.code == 0 && outcome.interrupted.is_none() && short != 0 {
+        outcome.code = short;
+        manifest = manifest.setting(EXIT_CODE, short.to_string());
+        write(&out.join(MANIFEST), &manifest.to_json())?;
+    }
     for (name, text) in &results.files {
         write(&out.join(name), text)?;
     }
@@ -104,6 +111,20 @@ fn in_order(
     // 8. A run that failed by itself says so first.
     let code = results.judged.code.filter(|_| outcome.code == 0).unwrap_or(outcome.code);
     Ok(Done { code, report: results.report })
+}
+
+/// Exit code of a run whose flows were not carried out as planned: 4 where one did not reach the end of its plan, 1 where
+/// a sender's kernel refused packets, else 0. What the user ended is no failure.
+fn short_of_plan(report: &Report) -> u8 {
+    let accounts = || report.flows.iter().map(|flow| &flow.metrics.account);
+    let cut_off = |account: &PacketAccount| {
+        let by_user = account.why.get("not_reached").is_some_and(|why| why.contains(INTERRUPTED));
+        account.not_reached > Some(0) && !by_user
+    };
+    match () {
+        () if accounts().any(cut_off) => 4,
+        () => u8::from(accounts().any(|account| account.refused > Some(0))),
+    }
 }
 
 /// The manifest of a run that begins.

@@ -1,5 +1,6 @@
 //! Tests of this crate as one program: `cargo test -p itg-stats --test cases NAME::` runs those of one file.
 
+mod account;
 mod clock_report;
 mod clock_set;
 mod curve;
