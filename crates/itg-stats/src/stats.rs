@@ -596,9 +596,11 @@ impl FlowStats {
     fn loss_split(&self, lost: Option<u64>, facts: &Facts<'_>) -> LossSplit {
         // What is dropped on the way there has no reply; the log of the receiver is not that of the replies.
         let here = self.setup.side == Side::Receiver || self.setup.meter == Meter::Owd;
-        let (socket, log) = (facts.socket_drops, facts.unlogged.filter(|_| here));
-        let shared = facts.shared_drops && socket > Some(0);
-        LossSplit::of(lost.filter(|_| !shared), facts.skipped_packets, socket, log)
+        let (drops, log) = (facts.socket_drops, facts.unlogged.filter(|_| here));
+        // Drops of several flows are told with each of them.
+        let own = !(facts.shared_drops && drops > Some(0));
+        let (lost, socket) = (lost.filter(|_| own), drops.filter(|_| own));
+        LossSplit::of(lost, facts.skipped_packets, socket, log)
     }
 
     /// Bytes of packets that had arrived before.

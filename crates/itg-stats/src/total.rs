@@ -125,7 +125,7 @@ impl Totals {
         sums.excess_packets = sums.excess_packets.saturating_add(metrics.excess_packets);
         let split = &metrics.ledger.loss;
         self.unknown_network |= split.network.is_none();
-        self.unknown_socket |= facts.shared_drops && split.socket > Some(0);
+        self.unknown_socket |= facts.shared_drops && facts.socket_drops > Some(0);
         // A stream has no such drops.
         self.unknown_socket |= !facts.stream && split.socket.is_none() && metrics.lost > Some(0);
         // The receiver's count does not tell which packets are lost.
