@@ -81,6 +81,8 @@ pub struct Metrics {
     /// Congestion control of TCP that the sender's kernel used, by its name there; of several flows where all had it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
+    /// Arrivals without the kernel's time stamp: the program's time of reading stands for it, as always on TCP.
+    pub unstamped_packets: Option<u64>,
     /// Account: what became of each packet of the plan.
     pub account: PacketAccount,
 }
@@ -600,6 +602,9 @@ pub const METRICS: &[Metric] = {
         M::packets("account.left_out", |m| m.account.left_out).gate("left_out").is("as `skipped_packets`", "ours"),
         M::packets("account.lost.unknown", |m| m.account.lost.unknown)
             .is("lost packets of which nobody knows where; `lost.socket` and `lost.network` are those of the ledger", "ours"),
+        M::packets("unstamped_packets", |m| m.unstamped_packets).csv("unstamped_packets").sum(|m| &mut m.unstamped_packets)
+            .line_when(Delays, "Arrivals not stamped", |m| m.unstamped_packets > Some(0))
+            .is("arrivals without the kernel's time stamp: their delays end when the program read them, as on TCP", "ours"),
         M::packets("account.logged", |m| m.account.logged).is("packets that arrived and are in the log", "ours"),
         M::packets("account.not_logged", |m| m.account.not_logged).gate("not_logged").is("as `ledger.loss.log`", "ours"),
     ]

@@ -642,6 +642,7 @@ impl FlowStats {
             let told = facts.received_packets.zip(facts.received_unique);
             metrics.duplicated = told.and_then(|(all, unique)| all.checked_sub(unique));
         }
+        metrics.unstamped_packets = self.counts_arrivals().then_some(self.user_stamps);
         metrics.set_delay(&self.delay);
         let departures = self.departures(facts);
         metrics.set_lateness(departures.lateness());
