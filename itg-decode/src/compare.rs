@@ -11,6 +11,7 @@ use itg_compare::{Resampling, compare};
 use itg_core::text::visible_lines;
 use itg_files::Bytes;
 use itg_stats::gate::exit_code;
+use itg_stats::report::damage_lines;
 use itg_stats::{Analysis, Options, Report};
 
 use crate::complaints::{PROGRAM, complain, complain_of_lost};
@@ -108,7 +109,7 @@ fn decode(path: &Path) -> anyhow::Result<(Report, bool)> {
     }
     let report = analysis.finish_with(&work);
     analysis.not_closed().iter().for_each(complain);
-    analysis.damage().iter().for_each(complain);
+    damage_lines(analysis.damage()).iter().for_each(complain);
     let lost = complain_of_lost(&files);
     Ok((report, analysis.damage().is_empty() && !lost))
 }

@@ -23,6 +23,7 @@ use itg_cli::{Gates, finish, refuse, say};
 use itg_files::Bytes;
 use itg_files::ditg::understand;
 use itg_stats::Analysis;
+use itg_stats::report::damage_lines;
 
 use crate::args::{Args, Command};
 use crate::complaints::{PROGRAM, complain, complain_of_lost};
@@ -134,7 +135,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     for what in analysis.not_closed() {
         note(what);
     }
-    for damage in analysis.damage() {
+    for damage in damage_lines(analysis.damage()) {
         complain(damage);
         sound = false;
     }

@@ -16,6 +16,7 @@ use clap::Args;
 use itg_cli::{Failure, Gates, load_manifest, print, refuse};
 use itg_experiment::Manifest;
 use itg_stats::Report;
+use itg_stats::report::damage_lines;
 use serde_json::{Map, Value};
 
 use crate::artifact::{self, ARTIFACT};
@@ -340,7 +341,7 @@ impl Findings {
     /// Compares what logs say of themselves and of their run with the manifest.
     fn logs(&mut self, report: &Report, manifest: &Manifest) {
         // Damage that the run has left is in its report.
-        self.notes.extend(report.damage.iter().map(ToString::to_string));
+        self.notes.extend(damage_lines(&report.damage));
         let logs = report.manifest.get("logs").and_then(Value::as_array);
         for log in logs.into_iter().flatten() {
             let name = log.get("name").and_then(Value::as_str).unwrap_or("a log");

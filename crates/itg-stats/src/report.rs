@@ -299,6 +299,36 @@ impl std::fmt::Display for LogDamage {
     }
 }
 
+/// Damage in words, a line for each log and cause: many places are told with their number and the first of them.
+#[must_use]
+pub fn damage_lines(damage: &[LogDamage]) -> Vec<String> {
+    // What differs from place to place is numbers.
+    let kind = |reason: &str| reason.replace(|c: char| c.is_ascii_digit(), "");
+    let mut groups: Vec<((&str, String), Vec<&LogDamage>)> = Vec::new();
+    let mut places: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    for one in damage {
+        let key = (one.log.as_str(), kind(&one.reason));
+        let place = *places.entry(key.clone()).or_insert_with(|| {
+            groups.push((key, Vec::new()));
+            groups.len() - 1
+        });
+        groups[place].1.push(one);
+    }
+    let words = |all: &[&LogDamage]| match all {
+        [] => String::new(),
+        [one] => one.to_string(),
+        [first, ..] => {
+            let bytes = all.iter().map(|one| one.len).fold(0, u64::saturating_add);
+            let LogDamage { log, offset, reason, .. } = first;
+            let left_out =
+                if bytes == 0 { String::new() } else { format!("{bytes} bytes left out ") };
+            let places = all.len();
+            format!("{log}: {left_out}at {places} places, the first at byte {offset}: {reason}")
+        }
+    };
+    groups.iter().map(|(_, all)| words(all)).collect()
+}
+
 impl Report {
     /// The report as one JSON object over several lines; `docs/report.schema.json` is its schema.
     #[must_use]

@@ -12,7 +12,7 @@ use itg_core::units::format_duration_ns;
 use crate::fidelity::Verdict;
 use crate::figures::is_told;
 use crate::gate::counted;
-use crate::report::{BasisKind, FlowReport, GroupReport, Intervals, Metrics, Report};
+use crate::report::{BasisKind, FlowReport, GroupReport, Intervals, Metrics, Report, damage_lines};
 use crate::series::IntervalRow;
 
 /// Most lines of remarks on flows; the text with all details has them all.
@@ -113,7 +113,7 @@ pub(crate) fn said(report: &Report, flows: &[&FlowReport]) -> Vec<String> {
     report.promises.iter().for_each(|promise| line(&format!("Promise: {promise}")));
     report.notices.iter().for_each(|notice| line(&format!("Note: {notice}")));
     report.errors.iter().for_each(|error| line(&format!("Error: {error}")));
-    report.damage.iter().for_each(|damage| line(&format!("Damage: {damage}")));
+    damage_lines(&report.damage).iter().for_each(|damage| line(&format!("Damage: {damage}")));
     lines
 }
 

@@ -14,6 +14,7 @@ use crate::marks::MarksReport;
 use crate::metric::{Figure, METRICS, Part};
 use crate::report::{
     BasisKind, ClockReport, DelayBasis, FlowReport, GroupReport, Intervals, Metrics, Report,
+    damage_lines,
 };
 use crate::series::IntervalRow;
 use crate::stats::LossBasis;
@@ -287,7 +288,7 @@ impl Page {
             self.line(&format!("Promise: {promise}"));
         }
         self.notes(&report.notices);
-        for damage in &report.damage {
+        for damage in damage_lines(&report.damage) {
             self.line(&format!("Damage: {damage}"));
         }
         self.line(RULE);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use itg_record::{Record, SentPacket, Side};
+use itg_stats::report::{LogDamage, damage_lines};
 use itg_stats::{Analysis, LogError, Options};
 use itg_testkit::logs::{EPOCH, TestLog, blocks, compacted, end, plan, spec};
 use proptest::prelude::*;
@@ -214,4 +215,28 @@ fn l_10_blocks_out_of_order_are_read_in_the_order_of_their_numbers() {
         serde_json::to_value(&report).unwrap()
     };
     assert_eq!(report(&shuffled), report(&whole));
+}
+
+#[test]
+fn many_places_of_one_cause_are_one_line() {
+    let at = |log: &str, offset, len, reason: &str| LogDamage {
+        log: log.to_owned(),
+        offset,
+        len,
+        reason: reason.to_owned(),
+    };
+    let damage = [
+        at("a", 10, 5, "block 3: wrong checksum"),
+        at("b", 7, 0, "blocks 1 to 4 are missing"),
+        at("a", 90, 6, "block 17: wrong checksum"),
+        at("a", 99, 1, "no block"),
+    ];
+    assert_eq!(
+        damage_lines(&damage),
+        [
+            "a: 11 bytes left out at 2 places, the first at byte 10: block 3: wrong checksum",
+            "b: at byte 7: blocks 1 to 4 are missing",
+            "a: 1 bytes at byte 99 left out: no block",
+        ]
+    );
 }

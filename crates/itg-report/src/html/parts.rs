@@ -5,7 +5,7 @@ use itg_stats::fidelity::{PASS_LIMIT, RATE_LIMIT, STALL_GAPS, Verdict, WARN_LIMI
 use itg_stats::gate::{Kind, Outcome};
 use itg_stats::metric::{Figure, Line, METRICS, Metric, Part};
 use itg_stats::plot::Plots;
-use itg_stats::report::{BasisKind, DelayBasis, FlowReport, Metrics};
+use itg_stats::report::{BasisKind, DelayBasis, FlowReport, Metrics, damage_lines};
 use maud::{Markup, html};
 
 use crate::svg::axis::{Quantity, count};
@@ -101,7 +101,7 @@ pub(super) fn damage(report: &Report) -> Markup {
         @if !report.damage.is_empty() {
             div.notes.fail role="note" {
                 b { "Parts of the logs are damaged. What is good is in the figures; of the packets in the damaged parts only those are known that were counted." }
-                ul { (first(&report.damage, ToString::to_string)) }
+                ul { (first(&damage_lines(&report.damage), String::clone)) }
             }
         }
     }
