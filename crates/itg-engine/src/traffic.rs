@@ -105,7 +105,7 @@ pub struct Share {
     pub ahead_ns: u64,
     /// None is taken that is due farther from the first one than this, however late they all are.
     pub tolerance_ns: u64,
-    /// No more are taken than these, up to [`BATCH`].
+    /// No more are taken than these, up to `BATCH` of the socket.
     pub most: usize,
 }
 

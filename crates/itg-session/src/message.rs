@@ -256,7 +256,7 @@ pub struct FlowArrivals {
     /// Different packets that have been read so far.
     pub packets: u64,
     /// More about them, to senders whose greeting offers to take it: behind the message (see
-    /// [`more`](crate::more)).
+    /// `more.rs`).
     #[serde(skip)]
     pub account: Option<ArrivalAccount>,
 }
