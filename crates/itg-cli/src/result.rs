@@ -451,6 +451,9 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
             Some(clock) => DelayBasis::corrected(clock.bound_ns, delay.p50),
             None => DelayBasis::TWO_CLOCKS,
         });
+        if ended.proto.properties().is_stream {
+            metrics.delay_basis = metrics.delay_basis.map(DelayBasis::by_reading);
+        }
         total.pool(pool, ended.round_trip, metrics.delay_basis);
     }
     let not_judged = || Fidelity { reasons: vec![NOT_JUDGED.to_owned()], ..Fidelity::default() };

@@ -673,7 +673,8 @@ fn report(
             true => DelayBasis::ONE_CLOCK,
             false => DelayBasis::TWO_CLOCKS,
         };
-        of_all.unwrap_or_else(unknown)
+        let basis = of_all.unwrap_or_else(unknown);
+        if facts.stream { basis.by_reading() } else { basis }
     });
     let counted = Some(&object.owners).filter(|_| key.side == Side::Receiver);
     // D-ITG's logs do not say which marks its flows ask for.

@@ -288,12 +288,20 @@ impl DelayBasis {
         }
     }
 
+    /// The same of arrivals that no kernel stamped, as those of a byte stream: the program's time of reading ends the
+    /// delay, and how much later that is has no bound.
+    #[must_use]
+    pub const fn by_reading(self) -> Self {
+        Self { uncertainty_ns: None, ..self }
+    }
+
     /// The basis of delays of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self.kind, other.kind) {
             (BasisKind::Absolute, BasisKind::Absolute) => {
-                let uncertainty_ns = self.uncertainty_ns.max(other.uncertainty_ns);
+                let bounds = self.uncertainty_ns.zip(other.uncertainty_ns);
+                let uncertainty_ns = bounds.map(|(a, b)| a.max(b));
                 Self { kind: BasisKind::Absolute, uncertainty_ns }
             }
             _ => Self::TWO_CLOCKS,

@@ -332,7 +332,11 @@ fn delays(flows: &[&FlowReport]) -> Vec<String> {
             (BasisKind::Absolute, Some(ns)) if flow.clock.as_ref().is_some_and(|c| !c.shared) => {
                 format!("delays are within {} of the truth (two clocks, compared)", two_digits(ns))
             }
-            (BasisKind::Absolute, _) => return None,
+            (BasisKind::Absolute, None) => {
+                "delays end when the receiving program reads, which has no bound: no kernel stamps a stream"
+                    .to_owned()
+            }
+            (BasisKind::Absolute, Some(_)) => return None,
         };
         Some((flow.flow, text))
     };

@@ -1,13 +1,13 @@
 //! Joining logs into a report: what each side knows, what is said about it, and what damage does.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
-use itg_core::flow::Meter;
+use itg_core::flow::{Meter, Proto};
 use itg_record::{
     DepartureSample, DepartureTotals, Departures, FlowEnd, Note, ReceivedPacket, Record,
     SentPacket, Side, flag,
 };
 use itg_stats::fidelity::Verdict;
-use itg_stats::report::{BasisKind, DelayBasis, FlowReport, Report};
+use itg_stats::report::{BasisKind, DelayBasis, FlowReport, Metrics, Report};
 use itg_stats::stats::LossBasis;
 use itg_stats::{Analysis, Options};
 use itg_testkit::logs::{
@@ -737,4 +737,29 @@ fn names_of_flows_are_told_by_the_senders_log_to_both_sides() {
         assert_eq!(names(&logs, Some("name == bulk")), all[2..]);
     }
     assert_eq!(names(&[&receiver], None), ["receiver flow 1", "receiver flow 2"]);
+}
+
+/// No kernel stamps the packets of a stream.
+#[test]
+fn delays_of_a_stream_have_no_bound() {
+    let mut log = TestLog::new(Side::Receiver, "a");
+    for (index, proto) in [(0, Proto::Udp), (1, Proto::Tcp)] {
+        let spec = spec(index + 1, "constant(1ms)", "constant(64)", 10).proto(proto);
+        log.flow(index, &spec, ["a", "a"]);
+        log.records((0..10).map(|seq| {
+            let sent_ns = EPOCH + 1_000_000 * seq;
+            let (arrived_ns, read_ns) = (sent_ns + 10_000, sent_ns + 10_000);
+            let (flow, size, ttl, tos) = (index, 64, 64, 0);
+            let packet = ReceivedPacket { flow, seq, size, sent_ns, arrived_ns, read_ns, ttl, tos };
+            Record::received(packet)
+        }));
+    }
+    let report = report(&[&log.finish()]);
+    let of = |metrics: &Metrics| metrics.delay_basis.expect("delays");
+    let [udp, tcp, total] =
+        [&report.flows[0].metrics, &report.flows[1].metrics, &report.total.metrics].map(of);
+    assert_eq!((udp, tcp), (DelayBasis::ONE_CLOCK, DelayBasis::ONE_CLOCK.by_reading()));
+    assert_eq!((total.kind, total.uncertainty_ns), (BasisKind::Absolute, None));
+    let text = itg_stats::summary::render(&report);
+    assert!(text.contains("delays end when the receiving program reads"), "{text}");
 }
