@@ -378,7 +378,8 @@ fn one(args: &ChaosArgs, number: u64) -> Result<()> {
     let text = format!("the console was silent for {} ms at most", silent / 1_000_000);
     print(Claim::new(silent < SILENT, &text));
     ensure!(silent < SILENT, "{text}");
-    drop(done.ended_with(&[0])?);
+    // What nobody owned when it was due was not sent, which the run says.
+    drop(done.ended_with(&[4])?);
     Ok(())
 }
 

@@ -23,6 +23,11 @@ struct Run {
 
 /// Sends with an engine to a fresh receiver while the link is captured, `meanwhile` something happens.
 fn run(pair: &Pair, engine: &str, args: &[&str], meanwhile: impl FnOnce()) -> Run {
+    run_to(0, pair, engine, args, meanwhile)
+}
+
+/// The same of a run that ends with this code: 1 where the kernel refused packets.
+fn run_to(code: i32, pair: &Pair, engine: &str, args: &[&str], meanwhile: impl FnOnce()) -> Run {
     let dir = temp_dir();
     let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
     let (ours, theirs) = (log("send.itg"), log("recv.itg"));
@@ -34,7 +39,7 @@ fn run(pair: &Pair, engine: &str, args: &[&str], meanwhile: impl FnOnce()) -> Ru
         Running::start(command.args(args).args(["-v", "--engine", engine, "--log", &ours]));
     drop(receiver.running.line_with(" flows", LIMIT));
     meanwhile();
-    let done = running.finish(LIMIT).exits(0);
+    let done = running.finish(LIMIT).exits(code);
     let seen = capture.end();
     drop(receiver.stop());
     let accounts = accounts(&done.out);
@@ -126,7 +131,7 @@ fn a_cut_link_costs_packets_that_are_counted() {
             end.ip("link set link0 up");
         };
         let args = ["10.77.0.2", "--idt", "constant(5ms)", "--packets", "1000"];
-        let run = run(&pair, "xdp", &args, cut);
+        let run = run_to(1, &pair, "xdp", &args, cut);
         let account = &run.accounts[0];
         let captured = run.datagrams("10.77.0.2".parse().expect("an address"));
         assert_eq!(account.received, Some(captured.len() as u64), "{}", run.done);
@@ -147,7 +152,7 @@ fn what_does_not_fit_the_link_is_not_sent_and_counted() {
     }
     let pair = Pair::new();
     let args = ["10.77.0.2", "--idt", "constant(1ms)", "--size", "uniform(1400,1530)"];
-    let run = run(&pair, "xdp", &[&args[..], &["--packets", "400"]].concat(), || {});
+    let run = run_to(1, &pair, "xdp", &[&args[..], &["--packets", "400"]].concat(), || {});
     let account = &run.accounts[0];
     let captured = run.datagrams("10.77.0.2".parse().expect("an address"));
     // A link of 1500 bytes has room for 1472 behind the headers of IPv4 and UDP.

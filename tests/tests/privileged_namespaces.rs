@@ -414,7 +414,7 @@ fn a_link_that_is_cut_for_a_while_costs_packets_and_not_the_run() {
         end.ip("link set link0 down");
         thread::sleep(Duration::from_millis(600));
         end.ip("link set link0 up");
-        let done = running.finish(LIMIT).exits(0);
+        let done = running.finish(LIMIT).exits(i32::from(at_sender));
         let captured: u64 = datagrams(&capture.end(), "10.77.0.2".parse().expect("an address"))
             .values()
             .map(|flow| flow.0)

@@ -208,7 +208,10 @@ impl Fidelity {
         if let Err(place) = self.causes.binary_search(&Cause::Incomplete) {
             self.causes.insert(place, Cause::Incomplete);
         }
-        self.reasons.insert(0, why);
+        // The sender's log may have told it already.
+        if !self.reasons.contains(&why) {
+            self.reasons.insert(0, why);
+        }
     }
 
     /// Nothing is known of so many packets at the end of the plan: what is there passes, the flow does not.
