@@ -5,6 +5,7 @@
 //! packets stay due. Flows without inter-departure times take turns in what is left (`unpaced.rs`).
 //! Nothing here allocates, locks, or waits for anything but the clock and sockets.
 
+mod account;
 mod ends;
 mod running;
 mod unpaced;
@@ -16,9 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use crate::lease::Lease;
-use itg_core::flow::{Flow, Proto};
+use itg_core::flow::Proto;
 use itg_core::rate::RateChange;
-use itg_record::{ClockPair, DepartureTotals, FlowEnd};
+use itg_record::{ClockPair, DepartureTotals};
 use itg_session::{EndCause, EndReason, FlowTotals};
 use itg_socket::clock;
 use itg_socket::errqueue::ErrorQueue;
@@ -30,6 +31,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::time::TimeSpec;
 
+pub use self::account::{count_left_out, flow_end};
 use self::ends::Ends;
 use self::running::{Handing, Refused, Running};
 use self::unpaced::Unpaced;
@@ -169,38 +171,6 @@ pub struct TxEnded {
     /// Its socket, where closing it tells its receiver nothing: thousands of them take long to close, and other flows
     /// of the sending thread are due.
     pub socket: Option<DataSocket>,
-}
-
-/// Packets that are counted at most to tell how many an overloaded flow did not send.
-const MOST_COUNTED: usize = 10_000_000;
-
-/// Counts the packets that a flow behind its time leaves out.
-pub fn count_left_out(flow: &Flow, totals: &mut FlowTotals) {
-    let sent = usize::try_from(totals.next_seq).unwrap_or(usize::MAX);
-    let left_out = flow.schedule().skip(sent).take(MOST_COUNTED).count();
-    totals.skipped += left_out as u64;
-    if left_out == MOST_COUNTED {
-        let remark = "so many packets were left out that the rest of them was not counted";
-        totals.reason.remarks.push(remark.to_owned());
-    }
-}
-
-/// The end of a flow, for the log of its sender; `waited` packets were due while the path took no more.
-pub fn flow_end(
-    index: u32,
-    totals: &FlowTotals,
-    waited: u64,
-    refused_by: &BTreeMap<String, u64>,
-) -> FlowEnd {
-    FlowEnd {
-        sent_packets: Some(totals.packets),
-        sent_bytes: Some(totals.bytes),
-        skipped_packets: Some(totals.skipped),
-        waited_packets: Some(waited),
-        refused_packets: Some(totals.failed),
-        refused_by: refused_by.clone(),
-        ..FlowEnd::new(index, totals.reason.to_string())
-    }
 }
 
 /// Senders of datagrams, one for each kind of flow.
@@ -732,7 +702,7 @@ mod tests {
     use std::sync::Mutex;
 
     use itg_core::distribution::Distribution;
-    use itg_core::flow::FlowSpec;
+    use itg_core::flow::{Flow, FlowSpec};
     use itg_core::payload::Content;
     use itg_core::seed::RunSeed;
     use itg_socket::mmsg::Outgoing;
