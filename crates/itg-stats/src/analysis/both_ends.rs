@@ -8,7 +8,7 @@ use super::objects::Object;
 use super::owners::{self, Lack, Owners};
 use crate::departures::Departed;
 use crate::packet_account::{Told, planned};
-use crate::plan::{FREE_STEPS, STEPS_EACH};
+use crate::plan::STEPS_EACH;
 use crate::stats::Facts;
 
 /// Counts of a flow from both of its ends.
@@ -51,6 +51,9 @@ pub(super) fn departed(object: &Object, peer: Option<&Object>) -> Option<Departe
     both.into_iter().find_map(|object| Departed::of(&object.departures, object.held))
 }
 
+/// Packets of any plan that are walked over to count them, however few of them a log has.
+const FREE_WALK: u64 = 1 << 16;
+
 /// What the logs of both sides tell of a flow's account beside its other figures.
 pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) -> Told {
     let both = || [Some(object), peer].into_iter().flatten();
@@ -73,7 +76,7 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
             // Walking over a plan costs in proportion to what the logs hold.
             let most = STEPS_EACH.saturating_mul(object.stats.volume().packets);
             match Flow::resolve(info.spec.clone(), RunSeed(info.seed)) {
-                Ok(flow) => planned(&flow, whole.flatten(), FREE_STEPS.saturating_add(most)),
+                Ok(flow) => planned(&flow, whole.flatten(), FREE_WALK.saturating_add(most)),
                 Err(_) => (None, "the description lacks the values of a distribution"),
             }
         }
