@@ -390,7 +390,7 @@ fn report(ended: &[Ended<'_>], run: &str, seed: Option<u64>) -> Report {
     }
 }
 
-/// What both sides counted of a flow.
+/// Figures of what both sides counted of a flow.
 pub(crate) fn counted(totals: Option<&FlowTotals>, counts: Option<&FlowCounts>) -> Metrics {
     let mut metrics = Metrics {
         sent_packets: totals.map(|totals| totals.packets),
@@ -408,7 +408,7 @@ pub(crate) fn counted(totals: Option<&FlowTotals>, counts: Option<&FlowCounts>) 
     metrics
 }
 
-/// What both sides tell of a flow's account beside its other figures.
+/// The rest of a flow's account, from both sides.
 fn told_of(ended: &Ended<'_>) -> Told {
     let whole = ended.totals.filter(|totals| totals.reason.is_told_whole());
     let whole = whole

@@ -7,7 +7,8 @@ use anyhow::Result;
 use itg_cli::{Failure, Gates, Loaded, WordArgs, announce, print, say};
 use itg_experiment::Manifest;
 use itg_stats::Report;
-use itg_stats::packet_account::PacketAccount;
+use itg_stats::fidelity::Cause;
+use itg_stats::report::Metrics;
 
 use crate::artifact::{self, ARTIFACT};
 use crate::directory::{DONE, MANIFEST, prepare, write};
@@ -116,14 +117,15 @@ fn in_order(
 /// Exit code of a run whose flows were not carried out as planned: 4 where one did not reach the end of its plan, 1 where
 /// a sender's kernel refused packets, else 0. What the user ended is no failure.
 fn short_of_plan(report: &Report) -> u8 {
-    let accounts = || report.flows.iter().map(|flow| &flow.metrics.account);
-    let cut_off = |account: &PacketAccount| {
-        let by_user = account.why.get("not_reached").is_some_and(|why| why.contains(INTERRUPTED));
-        account.not_reached > Some(0) && !by_user
+    let figures = || report.flows.iter().map(|flow| &flow.metrics);
+    // The verdict has left out what the user ended.
+    let cut_off = |metrics: &Metrics| {
+        metrics.account.not_reached > Some(0)
+            && metrics.fidelity.causes.contains(&Cause::Incomplete)
     };
     match () {
-        () if accounts().any(cut_off) => 4,
-        () => u8::from(accounts().any(|account| account.refused > Some(0))),
+        () if figures().any(cut_off) => 4,
+        () => u8::from(figures().any(|metrics| metrics.account.refused > Some(0))),
     }
 }
 

@@ -250,7 +250,7 @@ pub struct Metric {
     pub column: &'static str,
     /// Kind of its values, which says their unit.
     pub kind: Kind,
-    /// What is counted, or the unit where the kind does not say it: `packets`, `runs`.
+    /// Things counted, or the unit where the kind does not say it: `packets`, `runs`.
     pub unit: &'static str,
     /// Line for people.
     pub line: Option<Line>,

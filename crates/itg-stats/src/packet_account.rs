@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::metric::Metrics;
 
-/// What became of the packets of a plan; a part that is not known is `None`, and `why` says so.
+/// Outcomes of the packets of a plan; a part that is not known is `None`, and `why` says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PacketAccount {
@@ -52,7 +52,7 @@ pub struct LostPackets {
     pub unknown: Option<u64>,
 }
 
-/// What is told of a flow beside its other figures.
+/// The rest of a flow's account, beside its other figures.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     /// Packets of its plan.
@@ -108,7 +108,7 @@ impl PacketAccount {
         Some(if unsent == 0 { 0.0 } else { unsent as f64 / self.planned? as f64 })
     }
 
-    /// What of the plan did not leave without being left out, in words.
+    /// Packets that did not leave and were not left out, in words.
     fn missing_words(&self, missing: u64) -> String {
         let of = self.planned.map_or_else(String::new, |planned| format!(" of {planned}"));
         let mut parts = Vec::new();
@@ -198,7 +198,7 @@ impl Metrics {
         self.account = account;
     }
 
-    /// What the account says of the verdict: packets of the plan that did not leave, and those of which nobody knows.
+    /// Judges the flow by its account: packets of the plan that did not leave, and those of which nobody knows.
     fn judge_account(&mut self, interrupted: bool, had_turn: u64) {
         let account = &self.account;
         let cut_off = account.not_reached.filter(|_| !interrupted).unwrap_or(0);

@@ -9,7 +9,7 @@ use super::{Look, Source, Window};
 /// Flows that a receiver serves: times count from the first packet of those that run together.
 pub struct ReceivedFlows {
     read: Box<dyn Fn() -> ReceiverReading + Send + Sync>,
-    /// What has been told.
+    /// Part that has been told.
     before: ReceiverReading,
     /// Most flows at a time in this window.
     flows: usize,

@@ -40,7 +40,7 @@ pub(crate) struct SentFlows {
 /// Clock of arrivals: that of a receiver, or the one here.
 type Clock = Option<usize>;
 
-/// What lines have told of a flow so far.
+/// Part of a flow that lines have told so far.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     sent: Volume,

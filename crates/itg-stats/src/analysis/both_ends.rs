@@ -54,7 +54,7 @@ pub(super) fn departed(object: &Object, peer: Option<&Object>) -> Option<Departe
 /// Packets of any plan that are walked over to count them, however few of them a log has.
 const FREE_WALK: u64 = 1 << 16;
 
-/// What the logs of both sides tell of a flow's account beside its other figures.
+/// The rest of a flow's account, from the logs of both sides.
 pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) -> Told {
     let both = || [Some(object), peer].into_iter().flatten();
     let of = |side: Side| both().find(|object| object.stats.side() == side);
