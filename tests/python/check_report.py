@@ -75,7 +75,8 @@ def check_flow(check, flow, rows):
         return
     span = arrivals[-1]["arrived_ns"] - arrivals[0]["arrived_ns"]
     check.same(f"{name} duration", flow["duration_ns"], span)
-    rate = (lambda count: count * 1e9 / span) if span else (lambda count: 0.0)
+    # Of n packets n - 1 fall into the time between the first and the last; one packet has no rate.
+    rate = (lambda count: count / n * (n - 1) * 1e9 / span) if span and n > 1 else (lambda count: None)
     check.same(f"{name} bitrate", flow["bitrate_bps"], rate(8 * sum(r["size_bytes"] for r in arrivals)))
     check.same(f"{name} rate", flow["packet_rate_pps"], rate(n))
 

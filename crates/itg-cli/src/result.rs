@@ -419,6 +419,7 @@ fn told_of(ended: &Ended<'_>) -> Told {
     };
     Told {
         planned,
+        planned_ns: ended.plan.and_then(|flow| flow.spec().stop.duration_ns),
         refused: ended.totals.map(|totals| totals.failed),
         refused_by: ended.refused_by.clone(),
         arrived: ended.counts.map(|counts| counts.unique),

@@ -26,10 +26,12 @@ pub struct Metrics {
     pub bytes: u64,
     /// Time between the first and the last of them.
     pub duration_ns: u64,
-    /// 8 · bytes / duration; 0 when the duration is 0.
-    pub bitrate_bps: f64,
-    /// Packets / duration; 0 when the duration is 0.
-    pub packet_rate_pps: f64,
+    /// Of n packets 8 · bytes · (n − 1) / n / duration; null for one packet.
+    pub bitrate_bps: Option<f64>,
+    /// (n − 1) / duration; null for one packet.
+    pub packet_rate_pps: Option<f64>,
+    /// 8 · bytes / the planned time of the flow, where it has one: an outage at its end shows here.
+    pub bitrate_over_plan_bps: Option<f64>,
     /// Packets that were sent and did not arrive.
     pub lost: Option<u64>,
     /// Arrivals of packets that had arrived before.
@@ -61,7 +63,7 @@ pub struct Metrics {
     pub lost_basis: Option<LossBasis>,
     /// Delays below 0, which only clocks that disagree can give; they are part of `delay_ns`.
     pub negative_delays: u64,
-    /// 8 · bytes of first arrivals / duration: duplicates do not count (RFC 2647, section 3.17).
+    /// Rate of the bytes of first arrivals over the same time: duplicates do not count (RFC 2647, section 3.17).
     pub goodput_bps: Option<f64>,
     /// Percentiles of the delay, with the count behind them.
     pub delay_percentiles_ns: Option<Percentiles>,
@@ -405,10 +407,10 @@ pub const METRICS: &[Metric] = {
             .is("their bytes, headers below ITG's excluded", "D-ITG"),
         M::new("duration_ns", Time, Get::Count(|m| whole(m.duration_ns))).gate("duration").csv("duration_ns")
             .line(Classic, "Duration").is("T = max t − min t", "D-ITG"),
-        M::number("bitrate_bps", BitRate, |m| Some(m.bitrate_bps)).gate("bitrate").csv("bitrate_bps")
-            .line(Classic, "Throughput").is("8 · bytes / T; 0 when T = 0", "D-ITG"),
-        M::number("packet_rate_pps", PacketRate, |m| Some(m.packet_rate_pps)).gate("packet_rate").csv("packet_rate_pps")
-            .line(Classic, "Packet rate").is("n / T (n, not n − 1); 0 when T = 0", "D-ITG"),
+        M::number("bitrate_bps", BitRate, |m| m.bitrate_bps).gate("bitrate").csv("bitrate_bps")
+            .line(Classic, "Throughput").is("8 · bytes · (n − 1) / (n · T): the first packet opens T; none for one packet", "ours"),
+        M::number("packet_rate_pps", PacketRate, |m| m.packet_rate_pps).gate("packet_rate").csv("packet_rate_pps")
+            .line(Classic, "Packet rate").is("(n − 1) / T; none for one packet", "ours"),
         M::packets("sent_packets", |m| m.sent_packets).csv("sent_packets").line(Packets, "Packets sent")
             .sum(|m| &mut m.sent_packets).is("packets that the senders counted, or that are in their logs", "ours"),
         M::packets("skipped_packets", |m| m.skipped_packets).csv("skipped_packets")
@@ -502,7 +504,7 @@ pub const METRICS: &[Metric] = {
             .is("distance that chance alone gives them", "ours"),
         M::number("goodput_bps", BitRate, |m| m.goodput_bps).gate("goodput").csv("goodput_bps")
             .line_when(Packets, "Goodput", |m| m.duplicated > Some(0))
-            .is("8 · bytes of first arrivals / T", "RFC 2647, 3.17"),
+            .is("`bitrate` of the bytes of first arrivals", "RFC 2647, 3.17"),
         M::packets("negative_delays", |m| whole(m.negative_delays)).csv("negative_delays")
             .line_when(Delays, "Negative delays", |m| m.negative_delays > 0)
             .is("delays below 0, which only clocks that disagree give", "ours"),
@@ -607,8 +609,17 @@ pub const METRICS: &[Metric] = {
             .is("arrivals without the kernel's time stamp: their delays end when the program read them, as on TCP", "ours"),
         M::packets("account.logged", |m| m.account.logged).is("packets that arrived and are in the log", "ours"),
         M::packets("account.not_logged", |m| m.account.not_logged).gate("not_logged").is("as `ledger.loss.log`", "ours"),
+        M::number("bitrate_over_plan_bps", BitRate, |m| m.bitrate_over_plan_bps).gate("bitrate_over_plan")
+            .csv("bitrate_over_plan_bps").line_when(Packets, "Bitrate over the plan", is_cut_short)
+            .is("8 · bytes / the flow's planned time: it falls where packets are missing at its end", "ours"),
     ]
 };
+
+/// True if the packets of a flow end long before its planned time, so that its two rates differ.
+fn is_cut_short(m: &Metrics) -> bool {
+    let rates = m.bitrate_bps.zip(m.bitrate_over_plan_bps);
+    rates.is_some_and(|(rate, planned)| planned < 0.99 * rate)
+}
 
 /// Returns true where packets were lost at a socket, or nobody knows where.
 fn lost_somewhere(m: &Metrics) -> bool {

@@ -61,6 +61,8 @@ pub struct Told {
     pub refused: Option<u64>,
     /// Of them, those of each error.
     pub refused_by: BTreeMap<String, u64>,
+    /// Planned time of the flow, in nanoseconds.
+    pub planned_ns: Option<u64>,
     /// Different packets that arrived.
     pub arrived: Option<u64>,
     /// Reason of the flow's end; `None` where no account of its sender tells it.
@@ -138,11 +140,18 @@ impl Metrics {
             ..PacketAccount::default()
         };
         account.take(self);
+        self.bitrate_over_plan_bps =
+            told.planned_ns.map(|ns| 8e9 * self.bytes as f64 / ns.max(1) as f64);
         let all_told =
             [account.sent, account.refused, account.left_out].iter().all(Option::is_some);
         // What arrived was sent, whoever has told it.
         let parts = [account.sent.or(account.arrived), account.refused, account.left_out];
         let had_turn = parts.iter().flatten().fold(0, |sum: u64, part| sum.saturating_add(*part));
+        if let (Some(error), Some(sent), 1..) = (self.fidelity.rate_error, account.sent, had_turn) {
+            // That of the times alone; packets without a departure lower the rate, too.
+            let share = sent as f64 / had_turn as f64;
+            self.fidelity.rate_error = Some((1.0 + error) * share - 1.0);
+        }
         let end = || told.end.clone().unwrap_or_else(|| "no account of its end".to_owned());
         match account.planned {
             None if told.no_plan.is_empty() => {

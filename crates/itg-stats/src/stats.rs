@@ -23,7 +23,6 @@ use crate::plan::Plan;
 use crate::plot::trace::{Trace, TraceSetup};
 use crate::sequence::{Arrival, SeqTracker};
 use crate::series::{Grid, Series, Window};
-pub(crate) use crate::volume::per_second;
 pub use crate::volume::{LossBasis, Volume};
 
 pub use account::Account;
@@ -152,6 +151,8 @@ pub struct Facts<'a> {
     pub waited_packets: Option<u64>,
     /// True if the flow is a stream.
     pub stream: bool,
+    /// True if D-ITG wrote the log: what is missing among its numbers is all that it can tell of losses.
+    pub by_numbers: bool,
     /// Uncertainty of the time from a packet's stamp to its departure by the kernel's stamps, in nanoseconds.
     pub departure_spread_ns: Option<f64>,
     /// The same flow at its other side.
@@ -637,7 +638,7 @@ impl FlowStats {
             let disorder = self.arrived_seqs.disorder_figures();
             metrics.reordering = Some(Reordering::of(reordered, disorder));
             let new = self.arrived.bytes - self.duplicate_bytes;
-            metrics.goodput_bps = Some(per_second(8.0 * new as f64, self.arrived.duration_ns()));
+            metrics.goodput_bps = self.arrived.bit_rate_of(new);
         } else {
             let told = facts.received_packets.zip(facts.received_unique);
             metrics.duplicated = told.and_then(|(all, unique)| all.checked_sub(unique));

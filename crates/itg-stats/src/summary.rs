@@ -84,7 +84,7 @@ pub(crate) fn said(report: &Report, flows: &[&FlowReport]) -> Vec<String> {
             by.join(", "),
             group.flows,
             m.packets,
-            digits(m.bitrate_bps / 1e6),
+            known(m.bitrate_bps.map(|bps| bps / 1e6)),
             known(m.loss_share().map(|share| 100.0 * share)),
         ));
     }
@@ -201,9 +201,9 @@ fn ways(report: &Report) -> impl Iterator<Item = (&str, &GroupReport)> {
 /// Why the rates of the rows add up to more than the total, where they do.
 fn rates(report: &Report, flows: &[&FlowReport]) -> Option<String> {
     let total = &report.total.metrics;
-    let sum: f64 = flows.iter().map(|flow| flow.metrics.bitrate_bps).sum();
-    let above = ways(report).next().is_none() && sum > total.bitrate_bps * (1.0 + ABOVE);
-    (flows.len() > 1 && total.duration_ns > 0 && above).then(|| {
+    let sum: f64 = flows.iter().filter_map(|flow| flow.metrics.bitrate_bps).sum();
+    let above = ways(report).next().is_none() && sum > total.bitrate_bps? * (1.0 + ABOVE);
+    (flows.len() > 1 && above).then(|| {
         format!(
             "rates: of each flow over its own time, of the total over that of all ({} s), so that the rows add up to \
              {} Mbit/s",
@@ -273,14 +273,12 @@ fn format_seconds(ns: u64) -> String {
 /// The figures of a row, delays in a unit.
 fn figures(m: &Metrics, unit: f64) -> [String; 9] {
     let time = |ns: Option<f64>| known(ns.map(|ns| ns / unit));
-    // Without a time there is no rate.
-    let rate = |value: f64| known((m.duration_ns > 0 || m.packets == 0).then_some(value));
     let delay = m.delay_ns;
     let count = m.delay_percentiles_ns.map_or(m.packets, |percentiles| percentiles.count);
     [
         m.packets.to_string(),
-        rate(m.bitrate_bps / 1e6),
-        rate(m.packet_rate_pps),
+        known(m.bitrate_bps.map(|bps| bps / 1e6)),
+        known(m.packet_rate_pps),
         known(m.loss_share().map(|share| 100.0 * share)),
         time(delay.map(|d| d.p50 as f64)),
         time(delay.filter(|_| is_told(count, 0.99)).map(|d| d.p99 as f64)),

@@ -121,8 +121,12 @@ impl Page {
         self.seconds("Average jitter", jitter.map(|j| j.mean));
         self.seconds("Delay standard deviation", delay.map(|d| d.stddev));
         self.count(bytes, Some(m.bytes), "B");
-        self.value("Average bitrate", &format!("{:.6}", m.bitrate_bps / 1e3), "Kbit/s");
-        self.value("Average packet rate", &format!("{:.6}", m.packet_rate_pps), "pkt/s");
+        // ITGDec's formulas, of n packets instead of n - 1.
+        let rate =
+            |count: f64| if m.duration_ns == 0 { 0.0 } else { count * 1e9 / m.duration_ns as f64 };
+        let kilobits = rate(8.0 * m.bytes as f64) / 1e3;
+        self.value("Average bitrate", &format!("{kilobits:.6}"), "Kbit/s");
+        self.value("Average packet rate", &format!("{:.6}", rate(m.packets as f64)), "pkt/s");
         let dropped = m.lost.map_or_else(|| "-".to_owned(), |lost| lost.to_string());
         let share = m.loss_share().map_or_else(String::new, |s| format!(" ({:.2} %)", 100.0 * s));
         self.value("Packets dropped", &dropped, &format!("pkt{share}"));

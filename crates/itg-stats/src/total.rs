@@ -20,7 +20,7 @@ use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
 use crate::metric::{Metrics, Sums};
 use crate::report::{TotalReport, Unmatched};
 use crate::sequence::{Disorder, Loss};
-use crate::stats::{Facts, FlowStats, LossBasis, Volume, per_second};
+use crate::stats::{Facts, FlowStats, LossBasis, Volume};
 
 /// The sums while flows are added.
 #[derive(Debug, Default)]
@@ -311,7 +311,7 @@ impl Totals {
         if let Some(reordered) = metrics.reordered {
             metrics.reordering = Some(Reordering::of(reordered, &self.disorder));
             let new = self.volume.bytes.saturating_sub(self.duplicate_bytes);
-            metrics.goodput_bps = Some(per_second(8.0 * new as f64, metrics.duration_ns));
+            metrics.goodput_bps = self.volume.bit_rate_of(new);
         }
         metrics.ledger = Ledger {
             lateness_ns: Way::of(&self.lateness),

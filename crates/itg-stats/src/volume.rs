@@ -42,21 +42,32 @@ impl Volume {
         self.last_unix_ns.zip(self.first_unix_ns).map_or(0, |(last, first)| last - first)
     }
 
-    /// 8 · bytes / T in bit/s, 0 when T is 0 (D-ITG's average bitrate).
+    /// Bits per second: of n packets over T those of n − 1, since the first one opens the time. 0 without packets;
+    /// `None` where a single packet, or a time of 0, gives no rate.
     #[must_use]
-    pub fn bitrate_bps(&self) -> f64 {
-        per_second(8.0 * self.bytes as f64, self.duration_ns())
+    pub fn bitrate_bps(&self) -> Option<f64> {
+        self.bit_rate_of(self.bytes)
     }
 
-    /// n / T in packets per second, 0 when T is 0 (D-ITG divides n, not n − 1).
-    #[must_use]
-    pub fn packet_rate_pps(&self) -> f64 {
-        per_second(self.packets as f64, self.duration_ns())
+    /// The same of a part of the bytes.
+    pub(crate) fn bit_rate_of(&self, bytes: u64) -> Option<f64> {
+        if self.packets == 0 {
+            return Some(0.0);
+        }
+        Some(8.0 * bytes as f64 / self.packets as f64 * self.intervals_per_second()?)
     }
-}
 
-pub(crate) fn per_second(count: f64, duration_ns: u64) -> f64 {
-    if duration_ns == 0 { 0.0 } else { count * 1e9 / duration_ns as f64 }
+    /// Packets per second: (n − 1) / T; 0 without packets, `None` as above.
+    #[must_use]
+    pub fn packet_rate_pps(&self) -> Option<f64> {
+        if self.packets == 0 { Some(0.0) } else { self.intervals_per_second() }
+    }
+
+    fn intervals_per_second(&self) -> Option<f64> {
+        let intervals = self.packets.checked_sub(1).filter(|intervals| *intervals > 0)?;
+        let duration_ns = self.duration_ns();
+        (duration_ns > 0).then(|| intervals as f64 * 1e9 / duration_ns as f64)
+    }
 }
 
 /// Source of the number of lost packets.

@@ -253,6 +253,14 @@ fn wrong(truth: &Truth, metrics: &Metrics) -> Option<String> {
             return Some(format!("lost: {lost}, its parts {sum}"));
         }
     }
+    let had_turn = truth.sent + truth.refused + truth.left_out;
+    if let (Some(error), Some(_), Some(_)) = (metrics.fidelity.rate_error, refused, left_out) {
+        // Packets leave at their times here.
+        let want = truth.sent as f64 / had_turn as f64 - 1.0;
+        if (error - want).abs() > 1e-9 {
+            return Some(format!("rate_error: {error} for {want}"));
+        }
+    }
     let not_reached = if truth.interrupted { 0 } else { truth.not_reached };
     let (missing, plan) = (truth.refused + not_reached, truth.planned);
     let verdict = metrics.fidelity.verdict;

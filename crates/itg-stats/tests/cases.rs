@@ -5,6 +5,7 @@ mod clock_report;
 mod clock_set;
 mod curve;
 mod damaged;
+mod delay;
 mod figures;
 mod filter;
 mod gates;

@@ -31,8 +31,8 @@ fn flow(number: u32, side: &'static str, p99: Option<i64>, lost: u64) -> FlowRep
         profile: None,
         metrics: Metrics {
             packets: 1_000 - lost,
-            bitrate_bps: 5e6,
-            packet_rate_pps: 100.0,
+            bitrate_bps: Some(5e6),
+            packet_rate_pps: Some(100.0),
             lost: Some(lost),
             sent_packets: Some(1_000),
             delay_ns: p99.map(delay),

@@ -78,7 +78,7 @@ pub(super) fn overview(report: &Report) -> Markup {
                                 td.t data-v=(m.fidelity.verdict as u8) data-c=(m.fidelity.verdict.name()) { (badge(m.fidelity.verdict)) }
                                 td.t { (flow.proto.unwrap_or("?")) @if flow.meter == Some("rtt") { " rtt" } }
                                 (cell(Some(m.packets as f64), &count(m.packets)))
-                                (cell(Some(m.bitrate_bps), &rate(m.bitrate_bps)))
+                                (cell(m.bitrate_bps, &rate(m.bitrate_bps)))
                                 (cell(m.loss_share(), &share(m.loss_share())))
                                 (cell(m.delay_ns.map(|d| d.p50 as f64), &time(m.delay_ns.map(|d| d.p50 as f64))))
                                 (cell(m.delay_ns.map(|d| d.p99 as f64), &time(m.delay_ns.map(|d| d.p99 as f64))))

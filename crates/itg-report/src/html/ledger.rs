@@ -231,7 +231,7 @@ pub(super) fn groups(report: &Report) -> Markup {
                                     td data-v=(group.flows) { (count(group.flows)) }
                                     td.t data-v=(m.fidelity.verdict as u8) data-c=(m.fidelity.verdict.name()) { (badge(m.fidelity.verdict)) }
                                     td data-v=(m.packets) { (count(m.packets)) }
-                                    td data-v=(m.bitrate_bps) { (rate(m.bitrate_bps)) }
+                                    td data-v=(m.bitrate_bps.map_or_else(String::new, |v| v.to_string())) { (rate(m.bitrate_bps)) }
                                     td data-v=(m.loss_share().map_or_else(String::new, |v| v.to_string())) { (share(m.loss_share())) }
                                     @for value in times { td data-v=(value.map_or_else(String::new, |v| v.to_string())) { (time(value)) } }
                                 }

@@ -49,8 +49,8 @@ pub(super) fn time(ns: Option<f64>) -> String {
     ns.map_or_else(|| "–".to_owned(), |ns| Quantity::Time.text(ns))
 }
 
-pub(super) fn rate(bps: f64) -> String {
-    Quantity::Rate.text(bps)
+pub(super) fn rate(bps: Option<f64>) -> String {
+    bps.map_or_else(|| "–".to_owned(), |bps| Quantity::Rate.text(bps))
 }
 
 /// A share in percent, or a dash.
@@ -216,7 +216,7 @@ fn told(metric: &Metric, m: &Metrics) -> Option<String> {
     Some(match (metric.kind, figure.number()) {
         (Kind::Time, Some(ns)) => time(Some(ns)),
         (Kind::Share, value) => share(value),
-        (Kind::BitRate, Some(bps)) => rate(bps),
+        (Kind::BitRate, bps @ Some(_)) => rate(bps),
         (Kind::PacketRate, Some(pps)) => format!("{} packets/s", crate::svg::axis::digits(pps)),
         (Kind::Number, Some(number)) => crate::svg::axis::digits(number),
         (Kind::Count | Kind::Size, Some(_)) => match figure {

@@ -40,6 +40,7 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
             .any(|o| o.contradiction().is_some()),
         waited_packets: owners::either(&object.owners, other, |end| end.waited_packets),
         stream: object.info.as_ref().is_some_and(|info| info.spec.proto.properties().is_stream),
+        by_numbers: object.info.as_ref().is_some_and(|info| info.ditg.is_some()),
         departure_spread_ns: departed(object, peer).and_then(|departed| departed.spread_ns()),
         peer: peer.map(|peer| &peer.stats),
     }
@@ -84,6 +85,7 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
     let reason = sender.owners.reason();
     Told {
         planned,
+        planned_ns: info.and_then(|info| info.spec.stop.duration_ns),
         refused,
         refused_by: sender.owners.refused_by(),
         arrived: counted.or(logged),

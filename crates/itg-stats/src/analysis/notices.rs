@@ -10,7 +10,7 @@ use super::objects::Object;
 use crate::fidelity::{STALL_GAPS, Stall};
 use crate::logs::side_name;
 use crate::report::{ClockReport, FlowReport};
-use crate::stats::{Facts, LossBasis};
+use crate::stats::Facts;
 
 /// Notices for a reader of a flow's figures.
 pub(super) fn of_flow(
@@ -194,13 +194,15 @@ impl Remarks {
             report.notices.push(error);
         }
         let owners = object.owners.len().max(peer.map_or(0, |peer| peer.owners.len()));
-        let by_numbers = report.metrics.lost_basis == Some(LossBasis::SequenceNumbers);
-        if owners > 1 && by_numbers {
-            report.notices.push(
-                "how much each owner of this flow sent is not known: numbers that nobody sent while it changed \
-                 hands count as lost"
-                    .to_owned(),
-            );
+        let untold = report.metrics.sent_packets.is_none() && report.metrics.lost.is_none();
+        let whole = facts.unlogged.is_none_or(|count| count == 0) && !facts.lacks_records;
+        if untold && whole && object.stats.counts_arrivals() {
+            let missing = object.stats.missing_numbers().lost;
+            let owners = if owners > 1 { "each owner of this flow" } else { "its sender" };
+            report.notices.push(format!(
+                "how much {owners} sent is not known, and so is the loss: up to the last arrival {missing} packets are \
+                 missing"
+            ));
         }
         for stall in object.stats.stalls(facts) {
             report.notices.push(sentence(&stall));

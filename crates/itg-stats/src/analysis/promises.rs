@@ -41,7 +41,7 @@ impl Analysis<'_> {
             let sent = Sent {
                 all: self.options.flows.is_empty() && self.options.filter.is_none(),
                 alone,
-                rate_pps: volume.packet_rate_pps(),
+                rate_pps: volume.packet_rate_pps().unwrap_or(0.0),
                 late_p99_ns: late,
                 left_out_share: if asked > 0.0 { left_out / asked } else { 0.0 },
             };

@@ -72,9 +72,8 @@ impl FlowStats {
         }
         let sent = facts.sent_packets.or(by_log);
         let Some(sent) = sent else {
-            let end = self.arrived_seqs.max().map_or(0, |max| max.saturating_add(1));
-            let loss = (self.arrived_seqs.missing_before(end), LossBasis::SequenceNumbers);
-            let loss = (!facts.lacks_records && !facts.contradicted).then_some(loss);
+            let loss = facts.by_numbers && !facts.lacks_records && !facts.contradicted;
+            let loss = loss.then(|| (self.missing_numbers(), LossBasis::SequenceNumbers));
             return Account { sent_packets: None, excess_packets: 0, loss };
         };
         // More than 0 if more arrived: that is what is looked for.
@@ -88,6 +87,12 @@ impl FlowStats {
             None => self.missing_by_count(sent, facts).map(|loss| (loss, LossBasis::SenderCount)),
         };
         Account { sent_packets: Some(sent), excess_packets, loss }
+    }
+
+    /// Numbers below the largest one that arrived that are missing.
+    pub(crate) fn missing_numbers(&self) -> Loss {
+        let end = self.arrived_seqs.max().map_or(0, |max| max.saturating_add(1));
+        self.arrived_seqs.missing_before(end)
     }
 
     /// At a one-way sender without the receiver's log.
