@@ -30,6 +30,8 @@ fn agree(measured: &Value, decoded: &Value) {
         "flow",
         "proto",
         "side",
+        "src",
+        "dst",
         "meter",
         "run",
         "packets",
@@ -106,6 +108,24 @@ fn what_is_measured_is_what_the_logs_tell() {
         for &number in numbers {
             agree(of_side(&told, number, "receiver"), of_side(&decoded, number, "receiver"));
         }
+    }
+}
+
+#[test]
+fn a_reverse_flow_comes_from_where_its_packets_come_from() {
+    for proto in ["udp", "tcp"] {
+        let dir = temp_dir();
+        let log = dir.path().join("here.itg").to_str().expect("UTF-8").to_owned();
+        let receiver = Receiver::start(&["--allow-reverse"]);
+        let at = receiver.at();
+        let run = [&at, "--reverse", "--json", "--proto", proto, "--packets", "100", "--log", &log];
+        let measured: Value = serde_json::from_str(&send(&run).exits(0).out).expect("one object");
+        let (here, there) = (of_side(&measured, 1, "receiver"), json(&[&log]));
+        let decoded = of_side(&there, 1, "receiver");
+        for end in ["src", "dst"] {
+            assert_eq!(here[end], decoded[end], "{proto}: {here}");
+        }
+        assert_ne!(here["src"].as_str(), Some(at.as_str()), "{proto}: the port of the signalling");
     }
 }
 

@@ -1,7 +1,8 @@
 //! Counters of running flows that other threads may read at any time.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use itg_session::Arrivals;
 
@@ -50,6 +51,8 @@ pub struct FlowLive {
     /// Its latest account. No packet waits for this lock.
     account: Mutex<Option<ToldArrivals>>,
     ended: AtomicBool,
+    /// Address from which its packets come.
+    source: OnceLock<SocketAddr>,
 }
 
 /// Arrivals of a flow of packets, or of replies, as far as they are known at one instant.
@@ -255,6 +258,17 @@ impl FlowLive {
     /// Marks the flow as ended.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes the source of its first packet.
+    pub fn came_from(&self, source: SocketAddr) {
+        let _first_wins = self.source.set(source);
+    }
+
+    /// Address from which its packets come; `None` before the first.
+    #[must_use]
+    pub fn source(&self) -> Option<SocketAddr> {
+        self.source.get().copied()
     }
 }
 

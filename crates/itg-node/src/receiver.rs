@@ -777,7 +777,8 @@ impl Session {
 
     /// Adds the packets of a flow to the accounts of the session and of the receiver.
     fn add(&mut self, counts: &FlowCounts) {
-        self.served.counted(counts);
+        let from = self.flows.get(&counts.flow).and_then(|opened| opened.live.source());
+        self.served.counted(counts, from);
         self.shared.packets.fetch_add(counts.packets, Ordering::Relaxed);
     }
 }

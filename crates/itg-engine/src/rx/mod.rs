@@ -423,6 +423,8 @@ impl Rx {
                     let stream =
                         Stream::new(socket, Some(from), (Framing::of(classic), Some(owner)));
                     self.table.connections += 1;
+                    // This side made the connection: nothing else would name its other end.
+                    self.table.is_from(owner.0, Some(from), 1);
                     self.add(Source::Stream(Box::new(stream)));
                 }
                 Command::Allow(addresses) => self.table.allowed = addresses,

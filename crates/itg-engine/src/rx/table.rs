@@ -277,6 +277,7 @@ impl Table {
             Sender::Known => true,
             Sender::New => {
                 self.awaited.came(&flow.rx, &mut flow.origins, from);
+                from.into_iter().for_each(|from| flow.rx.live.came_from(from));
                 true
             }
             Sender::Stranger => {

@@ -43,6 +43,8 @@ pub struct ServedFlow {
     pub proto: Proto,
     /// One-way or round trip.
     pub meter: Meter,
+    /// Address from which its packets came: of none, the sender's with port 0.
+    pub from: SocketAddr,
     /// Address at which its packets arrived.
     pub to: SocketAddr,
     /// The sender's account; `None` when it has not ended the flow.
@@ -81,7 +83,8 @@ impl ServedSession {
     pub(super) fn opened(&mut self, spec: &FlowSpec, to: SocketAddr) {
         let FlowSpec { id, proto, meter, .. } = *spec;
         let (totals, counts, measure, cut_short) = (None, None, None, None);
-        let flow = ServedFlow { proto, meter, to, totals, counts, cut_short, measure };
+        let from = SocketAddr::new(self.peer.ip(), 0);
+        let flow = ServedFlow { proto, meter, from, to, totals, counts, cut_short, measure };
         self.flows.insert(id, flow);
     }
 
@@ -117,9 +120,10 @@ impl ServedSession {
         flow.measure = Some(Box::new(FlowMeasure { delays: delays.cloned(), ..*measure }));
     }
 
-    pub(super) fn counted(&mut self, counts: &FlowCounts) {
+    pub(super) fn counted(&mut self, counts: &FlowCounts, from: Option<SocketAddr>) {
         if let Some(flow) = self.flows.get_mut(&counts.flow) {
             flow.counts = Some(counts.clone());
+            flow.from = from.unwrap_or(flow.from);
         }
     }
 }
