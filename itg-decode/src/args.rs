@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
+use clap::builder::PossibleValue;
 use clap::{Parser, Subcommand, ValueEnum};
 use itg_cli::WordArgs;
 use itg_core::flow::{Meter, Proto};
@@ -60,8 +62,8 @@ pub(crate) struct Args {
     /// profile.
     #[arg(long, value_name = "KEYS", value_delimiter = ',', conflicts_with = "packets")]
     pub(crate) by: Vec<By>,
-    /// What logs of D-ITG do not say: their transport (udp, tcp, icmp, sctp, dccp), and whether their delays are
-    /// one-way (owd) or of round trips (rtt: the log is that of their sender, unless its receiver's is given too).
+    /// What logs of D-ITG do not say: their transport, and whether their delays are one-way
+    /// (owd) or of round trips (rtt: the log is that of their sender, unless its receiver's is given too).
     #[arg(long = "as", value_enum, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) log_is: Vec<As>,
     /// Write to this file instead of stdout.
@@ -87,36 +89,42 @@ pub(crate) enum Command {
 }
 
 /// Property of the flows of a log of D-ITG.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum As {
-    Udp,
-    Tcp,
-    Icmp,
-    Sctp,
-    Dccp,
-    /// One-way delays.
-    Owd,
-    /// Round trips.
-    Rtt,
+    Proto(Proto),
+    Meter(Meter),
+}
+
+impl ValueEnum for As {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: LazyLock<Vec<As>> = LazyLock::new(|| {
+            let meters = [Meter::Owd, Meter::Rtt].map(As::Meter);
+            Proto::ALL.map(As::Proto).into_iter().chain(meters).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Proto(proto) => PossibleValue::new(proto.name()),
+            Self::Meter(Meter::Owd) => PossibleValue::new("owd").help("One-way delays"),
+            Self::Meter(Meter::Rtt) => PossibleValue::new("rtt").help("Round trips"),
+        })
+    }
 }
 
 impl As {
     pub(crate) const fn proto(self) -> Option<Proto> {
-        Some(match self {
-            Self::Udp => Proto::Udp,
-            Self::Tcp => Proto::Tcp,
-            Self::Icmp => Proto::Icmp,
-            Self::Sctp => Proto::Sctp,
-            Self::Dccp => Proto::Dccp,
-            Self::Owd | Self::Rtt => return None,
-        })
+        match self {
+            Self::Proto(proto) => Some(proto),
+            Self::Meter(_) => None,
+        }
     }
 
     pub(crate) const fn meter(self) -> Option<Meter> {
         match self {
-            Self::Owd => Some(Meter::Owd),
-            Self::Rtt => Some(Meter::Rtt),
-            _ => None,
+            Self::Meter(meter) => Some(meter),
+            Self::Proto(_) => None,
         }
     }
 }

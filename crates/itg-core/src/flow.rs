@@ -2,6 +2,7 @@
 //! flow that can be run ([`Flow`]), in which every distribution has been checked against its
 //! protocol.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -34,10 +35,28 @@ impl Proto {
     /// All protocols, in the order in which help texts name them.
     pub const ALL: [Self; 5] = [Self::Udp, Self::Tcp, Self::Icmp, Self::Sctp, Self::Dccp];
 
+    /// Their names in this order.
+    pub const NAMES: [&'static str; Self::ALL.len()] = {
+        let mut names = [""; Self::ALL.len()];
+        let mut place = 0;
+        while place < names.len() {
+            names[place] = Self::ALL[place].name();
+            place += 1;
+        }
+        names
+    };
+
     /// The name on the command line, in files and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.properties().name
+    }
+
+    /// The names of all, as help texts and messages list them.
+    #[must_use]
+    pub fn names() -> String {
+        let [others @ .., last] = Self::NAMES;
+        format!("{} or {last}", others.join(", "))
     }
 
     /// Smallest packet in bytes: what the header needs.
@@ -68,7 +87,7 @@ pub struct UnknownChoice {
     /// The word that was found.
     pub got: String,
     /// The words that are understood.
-    pub expected: &'static str,
+    pub expected: Cow<'static, str>,
 }
 
 impl FromStr for Proto {
@@ -76,11 +95,7 @@ impl FromStr for Proto {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::ALL.into_iter().find(|p| p.name().eq_ignore_ascii_case(text)).ok_or_else(|| {
-            UnknownChoice {
-                what: "protocol",
-                got: text.to_owned(),
-                expected: "udp, tcp, icmp, sctp or dccp",
-            }
+            UnknownChoice { what: "protocol", got: text.to_owned(), expected: Self::names().into() }
         })
     }
 }
@@ -106,7 +121,7 @@ impl FromStr for Meter {
             _ => Err(UnknownChoice {
                 what: "meter",
                 got: text.to_owned(),
-                expected: "owd (one-way delay) or rtt (round-trip time)",
+                expected: "owd (one-way delay) or rtt (round-trip time)".into(),
             }),
         }
     }
@@ -133,7 +148,7 @@ impl FromStr for Late {
             _ => Err(UnknownChoice {
                 what: "rule for late packets",
                 got: text.to_owned(),
-                expected: "keep (send late, mean rate holds) or drop (leave out and count)",
+                expected: "keep (send late, mean rate holds) or drop (leave out and count)".into(),
             }),
         }
     }

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "clap")]
+use itg_core::flow::Proto;
 use serde::Deserialize;
 
 use crate::problem::{ExperimentError, Positions};
@@ -212,7 +214,7 @@ pub struct FlowEntry {
         feature = "clap",
         arg(
             long,
-            help = "Transport protocol: udp, tcp, icmp, sctp or dccp [default: the profile's, or udp]"
+            help = format!("Transport protocol: {} [default: the profile's, or udp]", Proto::names())
         )
     )]
     pub proto: Option<ProtoName>,

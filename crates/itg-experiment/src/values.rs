@@ -2,6 +2,7 @@
 //! from a plain number too, and describes itself in the JSON Schema. The command line reads the same
 //! texts through [`FromStr`].
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -35,6 +36,12 @@ trait Value: Sized + FromStr<Err = ValueError> {
     const EXPECTED: &'static str;
     /// The words to choose from, when the value is one of a few.
     const CHOICES: &'static [&'static str] = &[];
+
+    /// The description, with words that another crate has.
+    fn expected() -> Cow<'static, str> {
+        Cow::Borrowed(Self::EXPECTED)
+    }
+
     /// A few good texts.
     const EXAMPLES: &'static [&'static str] = &[];
 
@@ -53,7 +60,7 @@ impl<T: Value> Visitor<'_> for ValueVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::EXPECTED)
+        f.write_str(&T::expected())
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
@@ -81,7 +88,7 @@ fn schema_of<T: Value>() -> schemars::Schema {
 
     let mut schema = schemars::Schema::default();
     let kind = if T::NUMBERS { json!(["string", "integer"]) } else { json!("string") };
-    schema.insert("description".to_owned(), json!(T::EXPECTED));
+    schema.insert("description".to_owned(), json!(T::expected()));
     if T::NUMBERS || T::CHOICES.is_empty() {
         schema.insert("type".to_owned(), kind);
     } else {
@@ -312,8 +319,12 @@ impl FromStr for ProtoName {
 }
 
 impl Value for ProtoName {
-    const EXPECTED: &'static str = "a protocol: udp, tcp, icmp, sctp or dccp";
-    const CHOICES: &'static [&'static str] = &["udp", "tcp", "icmp", "sctp", "dccp"];
+    const EXPECTED: &'static str = "a protocol";
+    const CHOICES: &'static [&'static str] = &Proto::NAMES;
+
+    fn expected() -> Cow<'static, str> {
+        format!("{}: {}", Self::EXPECTED, Proto::names()).into()
+    }
 }
 
 /// Delay that is measured.
