@@ -1,7 +1,5 @@
 //! `itg-recv`: receives the flows of any number of senders and logs every packet.
 
-mod help;
-
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -11,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use itg_cli::{
-    Failure, IntervalArgs, IntervalCuts, IntervalLines, Intervals, LogArgs, MetricsArgs, Program,
-    ReceivedFlows, ReceiverView, RotationArgs, Signals, WordArgs, finish, log_failure,
+    Failure, Help, IntervalArgs, IntervalCuts, IntervalLines, Intervals, LogArgs, MetricsArgs,
+    Program, ReceivedFlows, ReceiverView, RotationArgs, Signals, WordArgs, finish, log_failure,
     nothing_sent, print, read_secret, received, refuse, result_text, say, serve_receiver,
 };
 use itg_core::text::visible;
@@ -60,26 +58,26 @@ struct Cli {
     data_port: u16,
     /// Receive buffer to ask for at each data socket of UDP and ICMP; beyond the system's limit
     /// (net.core.rmem_max) only root gets it [default: 32MiB; 8MiB for the frames of each queue with --engine xdp]
-    #[arg(long, value_name = "SIZE", value_parser = buffer)]
+    #[arg(long, help_heading = "Receiving", value_name = "SIZE", value_parser = buffer)]
     receive_buffer: Option<u32>,
     /// Receiving threads, 1 to 64: each flow of UDP belongs to one of them; worth it where there are more
     /// processors than the senders' packets keep busy
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, help_heading = "Receiving", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     shards: u8,
     /// Path of packets: socket, or xdp (UDP one by one as Ethernet frames of --interface, before the network
     /// stack of this host and its firewall; everything else is left to the stack; needs root)
-    #[arg(long, value_name = "NAME", default_value_t)]
+    #[arg(long, help_heading = "Receiving", value_name = "NAME", default_value_t)]
     engine: PacketEngine,
     /// Device for --engine xdp [default: the one that has the address of --listen]
-    #[arg(long, value_name = "DEV")]
+    #[arg(long, help_heading = "Receiving", value_name = "DEV")]
     interface: Option<String>,
     /// Where the program of --engine xdp runs in the kernel: native (in the driver), generic (before the
     /// network stack, for every driver), or auto (native where the driver has it)
-    #[arg(long, value_name = "MODE", default_value_t)]
+    #[arg(long, help_heading = "Receiving", value_name = "MODE", default_value_t)]
     xdp_mode: XdpMode,
     /// Let the kernel look for packets at the network card for up to this long before it sleeps
     /// (SO_BUSY_POLL), as 50us; costs processor time
-    #[arg(long, value_name = "T", value_parser = busy_poll)]
+    #[arg(long, help_heading = "Receiving", value_name = "T", value_parser = busy_poll)]
     busy_poll: Option<u32>,
     #[command(flatten)]
     log: LogArgs,
@@ -91,41 +89,47 @@ struct Cli {
     log_dir: Option<PathBuf>,
     /// Size of one log in --log-dir, 4Ki at least; records beyond are left out of the log and counted as lost at
     /// both sides, and the flow goes on [default: no limit]
-    #[arg(long, value_name = "BYTES", requires = "log_dir", value_parser = quota)]
+    #[arg(long, help_heading = "Senders", value_name = "BYTES", requires = "log_dir", value_parser = quota)]
     max_log_size: Option<u64>,
     /// Size of all files in --log-dir together, those that are there already among them, each with 4Ki at
     /// least. Files that are removed make room for new logs within 10 s [default: no limit]
-    #[arg(long, value_name = "BYTES", requires = "log_dir", value_parser = quota)]
+    #[arg(long, help_heading = "Senders", value_name = "BYTES", requires = "log_dir", value_parser = quota)]
     max_log_bytes: Option<u64>,
     /// Let a log in D-ITG's form in --log-dir be replaced by a new one of that name, as D-ITG does; other
     /// files never are
-    #[arg(long)]
+    #[arg(long, help_heading = "Senders")]
     replace_logs: bool,
     /// Let senders have their logs sent to log servers that they name with --recv-log-server
-    #[arg(long)]
+    #[arg(long, help_heading = "Senders")]
     allow_log_servers: bool,
     /// Secret that senders with --auth share: packets of their flows prove where they come from, and others are
     /// foreign, whatever address they bear. Other senders are served as without it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Senders", value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// Connections of one address at the same time; those without a flow give way to newer ones
-    #[arg(long, value_name = "N", default_value_t = SENDERS_PER_ADDRESS)]
+    #[arg(long, help_heading = "Senders", value_name = "N", default_value_t = SENDERS_PER_ADDRESS)]
     max_per_address: usize,
     /// Take packets of flows from this address, too, beside the one from where their sender signals: of a
     /// sender of D-ITG that binds another one (-sa), or behind a translator of addresses; may be repeated
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, help_heading = "Senders", value_name = "ADDR")]
     allow_source: Vec<IpAddr>,
     /// Send flows to those who ask for them (itg-send --reverse, --bidir, --under-load): whoever reaches the port may
-    #[arg(long)]
+    #[arg(long, help_heading = "Flows for those who ask (itg-send --reverse)")]
     allow_reverse: bool,
     /// Rate of all flows together that one asker is sent; TCP is held to it by the kernel
-    #[arg(long, value_name = "RATE", requires = "allow_reverse", default_value = "1Gbps", value_parser = bit_rate)]
+    #[arg(long, help_heading = "Flows for those who ask (itg-send --reverse)", value_name = "RATE", requires = "allow_reverse", default_value = "1Gbps", value_parser = bit_rate)]
     reverse_rate: BitRate,
     /// Time after which flows that were asked for end
-    #[arg(long, value_name = "T", requires = "allow_reverse", default_value = "5min", value_parser = reverse_time)]
+    #[arg(long, help_heading = "Flows for those who ask (itg-send --reverse)", value_name = "T", requires = "allow_reverse", default_value = "5min", value_parser = reverse_time)]
     reverse_time: u64,
     /// Askers at the same time
-    #[arg(long, value_name = "N", requires = "allow_reverse", default_value_t = 4)]
+    #[arg(
+        long,
+        help_heading = "Flows for those who ask (itg-send --reverse)",
+        value_name = "N",
+        requires = "allow_reverse",
+        default_value_t = 4
+    )]
     reverse_max: usize,
     /// End after the first sender has left
     #[arg(long)]
@@ -183,16 +187,25 @@ fn busy_poll(text: &str) -> Result<u32, String> {
     }
 }
 
+const HELP: Help = Help {
+    examples: &[
+        "itg-recv",
+        "itg-recv --log recv.itg --interval 1s",
+        "itg-recv --log-dir logs --max-log-bytes 10G",
+        "itg-recv --log-server tcp://10.0.0.2",
+    ],
+};
+
 /// The program's command line, for man pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
-    itg_cli::command::<Cli>(Some(&help::HELP))
+    itg_cli::command::<Cli>(Some(&HELP))
 }
 
 /// Runs the program with the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = itg_cli::parse::<Cli>(Some(&help::HELP));
+    let cli = itg_cli::parse::<Cli>(Some(&HELP));
     cli.words.start();
     finish("itg-recv", run(&cli))
 }
@@ -428,12 +441,9 @@ fn tell(session: &ServedSession, json: bool, words: WordArgs) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     #[test]
     fn the_command_line_is_consistent() {
-        let command = super::help::HELP.arrange(super::Cli::command());
-        assert_eq!(super::help::HELP.mistakes(&command), Vec::<String>::new());
+        let command = super::command();
         let lines = command.clone().term_width(100).render_help().to_string().lines().count();
         assert!(lines <= 48, "-h fits a screen: {lines} lines");
         command.debug_assert();

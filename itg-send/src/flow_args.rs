@@ -8,7 +8,7 @@ pub(crate) struct FlowArgs {
     #[command(flatten)]
     entry: FlowEntry,
     /// As --duration, in seconds where it has no unit
-    #[arg(short = 't', long, value_name = "SECONDS", value_parser = time_or_seconds, conflicts_with = "duration")]
+    #[arg(short = 't', long, help_heading = "Traffic", value_name = "SECONDS", value_parser = time_or_seconds, conflicts_with = "duration")]
     time: Option<TimeSpan>,
 }
 

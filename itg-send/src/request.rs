@@ -59,10 +59,10 @@ impl OutputArgs {
 pub(crate) struct AuthArgs {
     /// Have every packet prove with the secret of --secret-file that it comes from here (8 bytes behind the header):
     /// the receiver, which has the same secret, counts packets without proof as foreign; UDP
-    #[arg(long, requires = "secret_file", conflicts_with = "classic")]
+    #[arg(long, help_heading = "Network", requires = "secret_file", conflicts_with = "classic")]
     auth: bool,
     /// Secret shared with the receivers, for --auth
-    #[arg(long, value_name = "FILE", requires = "auth")]
+    #[arg(long, help_heading = "Network", value_name = "FILE", requires = "auth")]
     secret_file: Option<PathBuf>,
 }
 
@@ -95,14 +95,14 @@ pub(crate) struct SendLogArgs {
     pub(crate) own: LogArgs,
     /// Name of a log that the receiver shall keep, in the directory of its --log-dir; with --classic, a
     /// path as D-ITG's receiver and its log server take it [default there: /tmp/ITGRecv.log]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = "Logs", value_name = "NAME")]
     pub(crate) recv_log: Option<String>,
     /// Log server to which the receiver shall send its log (it must allow that): tcp://…, udp://…, or
     /// tls://… with the receiver's keys; with --classic, one that speaks D-ITG's protocol, at port 9001
-    #[arg(long, value_name = "URL")]
+    #[arg(long, help_heading = "Logs", value_name = "URL")]
     pub(crate) recv_log_server: Option<String>,
     /// Report of `itg-send doctor --output FILE` on this host: its promise goes into the log, and
     /// the report of the run says whether it was kept
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Timing", value_name = "FILE")]
     pub(crate) promise: Option<PathBuf>,
 }

@@ -1,11 +1,9 @@
-//! A program's command line, and the order of its options in its help: the few that most people need, then the others by
-//! subject.
-
-use std::collections::BTreeSet;
+//! A program's command line, and its help: `-h` shows the few options that most people need, which have no subject
+//! (`help_heading`); `--help` shows the others, too, by subject.
 
 use clap::{Arg, Command, CommandFactory, Parser};
 
-/// The command line of a program; `help` puts its options in order.
+/// The command line of a program; with `help` its options are in order.
 #[must_use]
 pub fn command<C: CommandFactory>(help: Option<&Help>) -> Command {
     match help {
@@ -22,62 +20,27 @@ pub fn parse<C: Parser>(help: Option<&Help>) -> C {
         .unwrap_or_else(|error| error.format(&mut command::<C>(help)).exit())
 }
 
-/// Order of a program's options in its help, by their long names; options of its commands among them.
+/// Help of a program with many options.
 #[derive(Clone, Copy, Debug)]
 pub struct Help {
-    /// Options that `-h` shows; `--help` shows all.
-    pub first: &'static [&'static str],
-    /// Subjects, and the options that stand under them.
-    pub subjects: &'static [(&'static str, &'static [&'static str])],
     /// Command lines that show what the program is for, at the end.
     pub examples: &'static [&'static str],
 }
 
 impl Help {
-    /// The command with its options in this order.
+    /// The command with this help.
     #[must_use]
     pub fn arrange(&self, command: Command) -> Command {
         let examples: Vec<_> = self.examples.iter().map(|line| format!("  {line}")).collect();
-        let examples = format!("Examples:\n{}", examples.join("\n"));
-        self.sort(command.after_help(examples))
+        shorten(command.after_help(format!("Examples:\n{}", examples.join("\n"))))
     }
+}
 
-    fn sort(&self, command: Command) -> Command {
-        command.mut_args(|arg| self.place(arg)).mut_subcommands(|command| self.sort(command))
-    }
-
-    fn place(&self, arg: Arg) -> Arg {
-        let Some(name) = arg.get_long() else { return arg };
-        if self.first.contains(&name) {
-            return arg;
-        }
-        let subject = self.subjects.iter().find(|(_, names)| names.contains(&name));
-        let arg = arg.hide_short_help(true);
-        match subject {
-            Some((subject, _)) => arg.help_heading(*subject),
-            None => arg,
-        }
-    }
-
-    /// Options of the command that have no place, and places of options that it does not have.
-    #[must_use]
-    pub fn mistakes(&self, command: &Command) -> Vec<String> {
-        let mut here = BTreeSet::new();
-        let mut commands = vec![command];
-        while let Some(command) = commands.pop() {
-            commands.extend(command.get_subcommands());
-            here.extend(command.get_arguments().filter_map(Arg::get_long));
-        }
-        let subjects = self.subjects.iter().flat_map(|(_, names)| names.iter());
-        let placed: BTreeSet<&str> = self.first.iter().chain(subjects).copied().collect();
-        let places =
-            self.first.len() + self.subjects.iter().map(|(_, names)| names.len()).sum::<usize>();
-        let mut mistakes: Vec<_> =
-            here.difference(&placed).map(|name| format!("--{name} has no place")).collect();
-        mistakes.extend(placed.difference(&here).map(|name| format!("there is no --{name}")));
-        if places > placed.len() {
-            mistakes.push("an option has two places".to_owned());
-        }
-        mistakes
-    }
+/// Keeps options that have a subject out of `-h`.
+fn shorten(command: Command) -> Command {
+    let hide = |arg: Arg| match arg.get_help_heading() {
+        Some(_) => arg.hide_short_help(true),
+        None => arg,
+    };
+    command.mut_args(hide).mut_subcommands(shorten)
 }

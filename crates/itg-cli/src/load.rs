@@ -28,7 +28,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "T")]
     pub duration: Option<TimeSpan>,
     /// Directory of profiles (NAME.toml) that go before the built-in ones
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Traffic", value_name = "DIR")]
     pub profiles: Option<PathBuf>,
 }
 

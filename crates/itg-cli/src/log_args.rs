@@ -43,40 +43,40 @@ pub struct LogArgs {
     log: Option<PathBuf>,
     /// Log every packet to a log server (itg-log): tcp://HOST:PORT, udp://HOST:PORT, or tls://HOST:PORT
     /// with --keys
-    #[arg(long, value_name = "URL")]
+    #[arg(long, help_heading = "Logs", value_name = "URL")]
     log_server: Option<String>,
     /// Name of the experiment at the log server, and of its file there; logs of the same name are in one file
     /// [default: the run id]
-    #[arg(long, value_name = "NAME", value_parser = log_name, conflicts_with = "log")]
+    #[arg(long, help_heading = "Logs", value_name = "NAME", value_parser = log_name, conflicts_with = "log")]
     log_name: Option<String>,
     /// File for blocks while the log server is away (TCP, TLS); they are sent when it is back
-    #[arg(long, value_name = "FILE", conflicts_with = "log")]
+    #[arg(long, help_heading = "Logs", value_name = "FILE", conflicts_with = "log")]
     log_spool: Option<PathBuf>,
     /// File with the secret of the log server
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Logs", value_name = "FILE")]
     log_secret_file: Option<PathBuf>,
     /// Directory of keys (`itg-cluster keys`) with which this program and log servers at tls:// prove who they
     /// are to each other; what they say is encrypted
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Logs", value_name = "DIR")]
     keys: Option<PathBuf>,
     /// Records in a block of the log [default: 1024; over UDP 35, which fit an Ethernet frame]
-    #[arg(long, value_name = "RECORDS")]
+    #[arg(long, help_heading = "Logs", value_name = "RECORDS")]
     log_block: Option<usize>,
     /// A block that is older is written though not full
-    #[arg(long, value_name = "T", default_value = "1s")]
+    #[arg(long, help_heading = "Logs", value_name = "T", default_value = "1s")]
     log_flush: TimeSpan,
     /// Behaviour when a block is full and the disk or the log server has not taken the one before
-    #[arg(long, value_name = "WHAT", default_value = "grow")]
+    #[arg(long, help_heading = "Logs", value_name = "WHAT", default_value = "grow")]
     log_full: Full,
     /// Memory for blocks of each log [default: 64Mi with --log-full grow, else two blocks]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, help_heading = "Logs", value_name = "BYTES")]
     log_memory: Option<String>,
     /// Sync log files: never (the system does in its own time; only a loss of power takes what it has
     /// not), once a second (interval), or before a block counts as written (block)
-    #[arg(long, value_name = "never|interval|block", default_value_t)]
+    #[arg(long, help_heading = "Logs", value_name = "never|interval|block", default_value_t)]
     fsync: Fsync,
     /// For measurements: write to log files no faster than this, as 20MB/s
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, help_heading = "Logs", value_name = "RATE")]
     log_throttle: Option<String>,
 }
 
@@ -90,10 +90,10 @@ const SHORTEST_ROTATED: Duration = Duration::from_secs(1);
 pub struct RotationArgs {
     /// Rotate the log at this size (as 1Gi, 64Ki at least) or age (as 24h, 1s at least): the file so far is renamed
     /// FILE.1, the next one FILE.2 and so on, and the log goes on in a new FILE. Decode them together
-    #[arg(long, value_name = "SIZE|T", requires = "log", conflicts_with = "log_server", value_parser = rotated_at)]
+    #[arg(long, help_heading = "Logs", value_name = "SIZE|T", requires = "log", conflicts_with = "log_server", value_parser = rotated_at)]
     log_rotate: Option<RotateAt>,
     /// Rotated files to keep: the oldest ones beyond are removed [default: all]
-    #[arg(long, value_name = "N", requires = "log_rotate")]
+    #[arg(long, help_heading = "Logs", value_name = "N", requires = "log_rotate")]
     log_keep: Option<u32>,
 }
 

@@ -31,7 +31,7 @@ use crate::verbosity::say;
 pub struct MetricsArgs {
     /// Tell Prometheus at http://ADDR:PORT/metrics what this program does; not encrypted, open to
     /// whoever reaches the port
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, help_heading = "Watching", value_name = "ADDR:PORT")]
     pub metrics: Option<SocketAddr>,
 }
 

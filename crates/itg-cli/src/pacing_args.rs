@@ -16,30 +16,30 @@ pub struct PacingArgs {
     /// Way to wait for the time of a packet: sleep, hybrid (sleep, then spin), spin, or txtime (the
     /// kernel keeps it: UDP in exact mode through devices whose queueing discipline is fq or etf;
     /// refused elsewhere) [default: hybrid, or the cheapest that keeps --max-error]
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, help_heading = "Timing", value_name = "LEVEL")]
     pacing: Option<Level>,
     /// Declare that 99 % of wake-ups are at most this late (20us); the host is measured before the run,
     /// and the run refused where it does not keep that
-    #[arg(long, value_name = "T", value_parser = precision)]
+    #[arg(long, help_heading = "Timing", value_name = "T", value_parser = precision)]
     max_error: Option<Precision>,
     /// Real-time priority (SCHED_FIFO) and locked memory for the sending thread, where allowed
-    #[arg(long)]
+    #[arg(long, help_heading = "Timing")]
     realtime: bool,
     /// Processor that the sending thread stays on, from 0
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = "Timing", value_name = "N")]
     cpu: Option<u16>,
     /// Path of packets: socket, or xdp (UDP in exact mode as Ethernet frames past the network stack
     /// of this host, its firewall and its queues, through AF_XDP; needs root and an Ethernet
     /// device; some 1.5 times the packets a second)
-    #[arg(long, value_name = "NAME", default_value_t)]
+    #[arg(long, help_heading = "Network", value_name = "NAME", default_value_t)]
     engine: PacketEngine,
     /// Log when one of N packets left the network stack of this host (the kernel's transmit stamps; one-way
     /// UDP in exact mode through sockets) [default: none; with --pacing txtime: 16]
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = "Timing", value_name = "N")]
     tx_stamps: Option<NonZeroU32>,
     /// Let one-way UDP flows to one destination share N sockets, and so N source ports, in turn: for more flows than
     /// this host has ports or may have open files [default: each flow has its own]
-    #[arg(long, value_name = "N", conflicts_with = "tx_stamps")]
+    #[arg(long, help_heading = "Network", value_name = "N", conflicts_with = "tx_stamps")]
     sockets: Option<NonZeroU32>,
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use itg_core::flow::Handling;
 #[cfg(feature = "clap")]
 use itg_core::flow::Proto;
 use serde::Deserialize;
@@ -265,7 +266,7 @@ pub struct FlowEntry {
     )]
     pub size: Option<SizeDistribution>,
     /// Bursts: the distributions of the ON and of the OFF periods.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "ON,OFF", value_parser = on_off, help = "Bursts: the distributions of the ON and the OFF periods, as exp(1s),constant(500ms)"))]
+    #[cfg_attr(feature = "clap", arg(long, help_heading = "Traffic", value_name = "ON,OFF", value_parser = on_off, help = "Bursts: the distributions of the ON and the OFF periods, as exp(1s),constant(500ms)"))]
     pub on_off: Option<[TimeDistribution; 2]>,
     /// Start of the flow, counted from the start of the run. Default: 0.
     #[cfg_attr(
@@ -273,6 +274,7 @@ pub struct FlowEntry {
         arg(
             id = "start_after",
             long = "start-after",
+            help_heading = "Traffic",
             value_name = "T",
             help = "Start after this time"
         )
@@ -284,6 +286,7 @@ pub struct FlowEntry {
         feature = "clap",
         arg(
             long,
+            help_heading = "Traffic",
             value_name = "T",
             requires = "flows",
             help = "Spread the starts of these flows evenly over this time, so that their packets do not leave at one instant"
@@ -303,13 +306,23 @@ pub struct FlowEntry {
     /// Number of packets after which the flow ends.
     #[cfg_attr(
         feature = "clap",
-        arg(long, value_name = "N", help = "End after this many packets")
+        arg(
+            long,
+            help_heading = "Traffic",
+            value_name = "N",
+            help = "End after this many packets"
+        )
     )]
     pub packets: Option<Count>,
     /// Number of bytes after which the flow ends; the packet that would pass it is not sent.
     #[cfg_attr(
         feature = "clap",
-        arg(long, value_name = "N", help = "End before this many bytes are passed")
+        arg(
+            long,
+            help_heading = "Traffic",
+            value_name = "N",
+            help = "End before this many bytes are passed"
+        )
     )]
     pub bytes: Option<ByteCount>,
     /// Delay that is measured. Default: owd.
@@ -322,7 +335,12 @@ pub struct FlowEntry {
     #[cfg_attr(test, schemars(range(min = 1)))]
     #[cfg_attr(
         feature = "clap",
-        arg(long, value_name = "N", help = "IPv4 time to live or IPv6 hop limit, 1 to 255")
+        arg(
+            long,
+            help_heading = "Network",
+            value_name = "N",
+            help = "IPv4 time to live or IPv6 hop limit, 1 to 255"
+        )
     )]
     pub ttl: Option<u8>,
     /// Differentiated-services code point.
@@ -330,6 +348,7 @@ pub struct FlowEntry {
         feature = "clap",
         arg(
             long,
+            help_heading = "Network",
             value_name = "X",
             help = "Differentiated-services code point: EF, AF41, CS1, … or 0 to 63"
         )
@@ -338,7 +357,12 @@ pub struct FlowEntry {
     /// ECN field.
     #[cfg_attr(
         feature = "clap",
-        arg(long, value_name = "X", help = "ECN field: not-ect, ect0, ect1, ce or 0 to 3")
+        arg(
+            long,
+            help_heading = "Network",
+            value_name = "X",
+            help = "ECN field: not-ect, ect0, ect1, ce or 0 to 3"
+        )
     )]
     pub ecn: Option<Ecn>,
     /// Source address, with a zone for link-local IPv6 (`fe80::1%eth0`).
@@ -346,32 +370,41 @@ pub struct FlowEntry {
         feature = "clap",
         arg(
             long,
+            help_heading = "Network",
             value_name = "ADDR",
             help = "Source address, with a zone for link-local IPv6 (fe80::1%eth0)"
         )
     )]
     pub source: Option<String>,
     /// Source port.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "PORT", help = "Source port"))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, help_heading = "Network", value_name = "PORT", help = "Source port")
+    )]
     pub source_port: Option<u16>,
     /// Destination port of the data at the receiver.
     #[cfg_attr(
         feature = "clap",
         arg(
             long,
+            help_heading = "Network",
             value_name = "PORT",
             help = "Data port at the receiver [default: the receiver's, usually 8999]"
         )
     )]
     pub dest_port: Option<u16>,
     /// Interface to send from.
-    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME", help = "Interface to send from"))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, help_heading = "Network", value_name = "NAME", help = "Interface to send from")
+    )]
     pub interface: Option<String>,
     /// True if TCP gathers small writes (Nagle's algorithm). Default: false.
     #[cfg_attr(
         feature = "clap",
         arg(
             long,
+            help_heading = "Network",
             num_args = 0,
             default_missing_value = "true",
             help = "Let TCP gather small writes (Nagle's algorithm)"
@@ -383,6 +416,7 @@ pub struct FlowEntry {
         feature = "clap",
         arg(
             long,
+            help_heading = "Traffic",
             help = "Content of packets: random, pattern:HEX or file:PATH [default: random, from the seed]"
         )
     )]
@@ -392,6 +426,7 @@ pub struct FlowEntry {
         feature = "clap",
         arg(
             long,
+            help_heading = "Timing",
             help = "Packets that could not leave in time: keep (send late, the mean rate holds) or drop (leave out what is more than 1 ms late, and count) [default: keep]"
         )
     )]
@@ -400,18 +435,24 @@ pub struct FlowEntry {
     #[cfg_attr(test, schemars(range(min = 1)))]
     #[cfg_attr(
         feature = "clap",
-        arg(long, value_name = "N", help = "At most this many packets back to back to catch up")
+        arg(
+            long,
+            help_heading = "Timing",
+            value_name = "N",
+            help = "At most this many packets back to back to catch up"
+        )
     )]
     pub max_burst: Option<u32>,
     /// Burst mode (UDP): so many packets at a time leave when the first of them is due.
     #[cfg_attr(test, schemars(range(min = 2, max = 64)))]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N", conflicts_with_all = ["on_off", "max_burst"], help = "Burst mode (UDP): N packets at a time, 2 to 64, leave when the first of them is due, with one pass through the network stack; far more packets a second, and marked as bursts everywhere"))]
+    #[cfg_attr(feature = "clap", arg(long, help_heading = "Traffic", value_name = "N", conflicts_with_all = ["on_off", "max_burst"], help = "Burst mode (UDP): N packets at a time, 2 to 64, leave when the first of them is due, with one pass through the network stack; far more packets a second, and marked as bursts everywhere"))]
     pub burst: Option<u32>,
     /// Congestion control of TCP, by the kernel's name. Default: the system's.
     #[cfg_attr(
         feature = "clap",
         arg(
             long,
+            help_heading = "Network",
             value_name = "NAME",
             help = "Congestion control of TCP, by the kernel's name: cubic, reno, bbr, … [default: the system's]"
         )
@@ -422,6 +463,7 @@ pub struct FlowEntry {
         feature = "clap",
         arg(
             long,
+            help_heading = "Network",
             value_name = "RATE",
             help = "Let the kernel send TCP no faster than this, as 10Mbps"
         )
@@ -433,6 +475,7 @@ pub struct FlowEntry {
         feature = "clap",
         arg(
             long,
+            help_heading = "Traffic",
             value_name = "T",
             help = "Have the receiver wait this long for late packets behind the end, up to 15s [default: 1s without a packet, TCP 5s]"
         )
@@ -442,6 +485,15 @@ pub struct FlowEntry {
     #[serde(skip)]
     #[cfg_attr(feature = "clap", arg(skip))]
     pub places: Positions,
+}
+
+impl FlowEntry {
+    /// Its settings that change no packet.
+    pub(crate) fn handling(&self) -> Handling {
+        let mut handling = Handling::default();
+        handling.drain_ns = self.drain.map(|time| time.0);
+        handling
+    }
 }
 
 impl Experiment {

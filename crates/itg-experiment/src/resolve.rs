@@ -292,7 +292,7 @@ impl<'e, 'i> Resolver<'e, 'i> {
         spec.late = entry.late.map(|late| late.0).unwrap_or_default();
         spec.max_burst = entry.max_burst;
         spec.burst = entry.burst;
-        spec.handling.drain_ns = entry.drain.map(|time| time.0);
+        spec.handling = entry.handling();
         self.apply_socket(entry, &mut spec);
         spec
     }

@@ -35,7 +35,7 @@ pub struct SenderMetricsArgs {
     #[command(flatten)]
     page: MetricsArgs,
     /// After the run, stay until the page with its result was read, but no longer than this; 0s: do not stay
-    #[arg(long, value_name = "T", requires = "metrics", default_value = "1min", value_parser = wait)]
+    #[arg(long, help_heading = "Watching", value_name = "T", requires = "metrics", default_value = "1min", value_parser = wait)]
     metrics_wait: Duration,
 }
 
