@@ -314,6 +314,29 @@ pub struct FlowCounts {
     pub log_lost_records: u64,
 }
 
+/// Bytes of a packet for each packet of a bound, at most: 8 Tbit/s.
+const MOST_BYTES_EACH: u64 = 1000;
+
+impl FlowCounts {
+    /// Returns true if a receiver may have counted this where so many packets can have arrived.
+    pub(crate) const fn is_sound(&self, most: u64) -> bool {
+        self.unique <= self.packets
+            && self.packets <= most
+            && self.bytes <= most.saturating_mul(MOST_BYTES_EACH)
+            && self.log_lost_records <= most
+    }
+}
+
+impl FlowArrivals {
+    /// Returns true if a receiver may have counted this where so many packets can have arrived.
+    pub(crate) fn is_sound(&self, most: u64) -> bool {
+        self.packets <= most
+            && self.account.is_none_or(|account| {
+                account.packets <= most && account.bytes <= most.saturating_mul(MOST_BYTES_EACH)
+            })
+    }
+}
+
 /// Content of the receiver's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogSummary {

@@ -29,8 +29,8 @@ pub use interface::{SenderConfig, SenderInput, SenderOutput};
 const MIN_PING_NS: u64 = 10_000_000;
 /// Characters of a receiver's reason to end flows that are kept.
 const MOST_REASON: usize = 200;
-/// Packets of a flow that a receiver may have measured at most.
-const MOST_PACKETS: u64 = 1 << 56;
+/// Time that two clocks may differ over a session, in nanoseconds.
+const CLOCKS_DIFFER_NS: u64 = 1_000_000_000;
 
 /// State of the session.
 #[derive(Debug)]
@@ -68,6 +68,15 @@ struct Link {
     /// Pings that are still to be sent as soon as the one before is answered.
     burst: u32,
     heard_ns: u64,
+    /// Instant of the greeting.
+    since_ns: u64,
+}
+
+impl Link {
+    /// Packets that can have arrived since the greeting at most: no path brings more than one a nanosecond.
+    const fn most_arrivals(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.since_ns).saturating_add(CLOCKS_DIFFER_NS)
+    }
 }
 
 /// The sender's state machine.
@@ -182,8 +191,11 @@ impl SenderSession {
             (S::Salvaging(_), I::FlowEnded(totals)) => self.on_salvaged(totals, out),
 
             // Keep-alive
-            (_, I::Message(M::Pong { n, ping_sent, received_unix_ns, sent, .. }))
-                if self.live_link().is_some_and(|link| n < link.pings) =>
+            (_, I::Message(M::Pong { n, ping_sent, received_unix_ns, sent, arrived }))
+                if self.live_link().is_some_and(|link| {
+                    let most = link.most_arrivals(now_ns);
+                    n < link.pings && arrived.iter().all(|arrived| arrived.is_sound(most))
+                }) =>
             {
                 out.push(SenderOutput::Clock { ping_sent, received_unix_ns, replied: sent });
                 self.on_pong(now_ns, n, out);
@@ -290,6 +302,7 @@ impl SenderSession {
             pings: 0,
             burst: self.config.burst,
             heard_ns: now_ns,
+            since_ns: now_ns,
         });
         match self.config.prove {
             None => self.ask_next(now_ns, out),
@@ -361,9 +374,19 @@ impl SenderSession {
     }
 
     /// Takes a measure of a flow whose counts are awaited. One that came too late is of no use.
-    fn on_measured(&mut self, now_ns: u64, measure: Box<FlowMeasure>, out: &mut Vec<SenderOutput>) {
+    fn on_measured(
+        &mut self,
+        now_ns: u64,
+        mut measure: Box<FlowMeasure>,
+        out: &mut Vec<SenderOutput>,
+    ) {
         let flow = measure.flow;
-        if self.flows.awaits_counts(flow) && measure.is_sound(MOST_PACKETS) {
+        let most = self.most_arrivals(now_ns);
+        if self.flows.awaits_counts(flow) && measure.is_sound(most) {
+            if measure.duration_ns() > most {
+                // Its clock was set, or it makes them up: the times say nothing.
+                (measure.first_unix_ns, measure.last_unix_ns) = (0, 0);
+            }
             out.push(SenderOutput::Measured(measure));
         } else if !self.flows.is_settled(flow) {
             let text = format!("the receiver measured flow {flow} as no receiver does");
@@ -371,8 +394,15 @@ impl SenderSession {
         }
     }
 
+    fn most_arrivals(&self, now_ns: u64) -> u64 {
+        self.link.as_ref().map_or(0, |link| link.most_arrivals(now_ns))
+    }
+
     fn on_counted(&mut self, now_ns: u64, counts: FlowCounts, out: &mut Vec<SenderOutput>) {
-        if let Some(totals) = self.flows.settle(counts.flow) {
+        if !counts.is_sound(self.most_arrivals(now_ns)) {
+            let text = format!("the receiver counted flow {} as no receiver does", counts.flow);
+            self.break_off(now_ns, ErrorKind::Protocol, text, out);
+        } else if let Some(totals) = self.flows.settle(counts.flow) {
             out.push(SenderOutput::Counted { totals, counts: Some(counts) });
             self.leave_if_all_settled(now_ns, out);
         } else if !self.flows.is_settled(counts.flow) {

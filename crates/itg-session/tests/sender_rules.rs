@@ -4,8 +4,9 @@
 use crate::samples::{RUN, SECOND, counts, measure, no, open, reply, totals, welcome};
 use itg_core::flow::{FlowSpec, Payload};
 use itg_session::{
-    ClockReading, CodecError, ErrorKind, MAGIC, MAX_MESSAGE, Message, OPEN_BATCH, OpenReply,
-    OpenedFlow, Phase, SenderConfig, SenderInput, SenderOutput, SenderSession, Timeouts, VERSION,
+    ClockReading, CodecError, ErrorKind, FlowCounts, MAGIC, MAX_MESSAGE, Message, OPEN_BATCH,
+    OpenReply, OpenedFlow, Phase, SenderConfig, SenderInput, SenderOutput, SenderSession, Timeouts,
+    VERSION,
 };
 
 fn sender(flows: Vec<FlowSpec>) -> SenderSession {
@@ -406,7 +407,7 @@ fn a_sender_offers_to_take_measures_and_takes_sound_ones() {
         for flow in ended {
             session.handle(0, SenderInput::FlowEnded(totals(flow)), &mut said);
         }
-        session.handle(0, measured(given.clone()), &mut said);
+        session.handle(20 * SECOND, measured(given.clone()), &mut said);
         assert_eq!(said.last() == Some(&SenderOutput::Measured(given)), good, "{said:?}");
         assert_eq!(broken(&said), !good, "{said:?}");
     }
@@ -418,6 +419,44 @@ fn a_sender_offers_to_take_measures_and_takes_sound_ones() {
     said.clear();
     session.handle(0, measured(measure(1)), &mut said);
     assert_eq!(said, []);
+}
+
+#[test]
+fn a_receiver_is_not_believed_what_cannot_have_arrived_in_the_time() {
+    let told = |ns, message: Message| {
+        let mut session = sender(vec![FlowSpec::new(1), FlowSpec::new(2)]);
+        let mut said = Vec::new();
+        begun().into_iter().for_each(|input| session.handle(0, input, &mut said));
+        session.handle(0, SenderInput::FlowEnded(totals(1)), &mut said);
+        session.handle(ns, SenderInput::Timer, &mut said);
+        session.handle(ns, SenderInput::Message(message), &mut said);
+        said
+    };
+    let broken = |said: &[SenderOutput]| {
+        said.iter().any(|output| matches!(output, SenderOutput::StopFlows { .. }))
+    };
+    let good = counts(1);
+    for (counts, is_sound) in [
+        (good.clone(), true),
+        // Duplicates may be many.
+        (FlowCounts { packets: 1_000_000, ..good.clone() }, true),
+        (FlowCounts { packets: u64::MAX, ..good.clone() }, false),
+        (FlowCounts { packets: u64::MAX, unique: u64::MAX, ..good.clone() }, false),
+        (FlowCounts { packets: 5 * SECOND, ..good.clone() }, false),
+        (FlowCounts { bytes: u64::MAX, ..good.clone() }, false),
+        (FlowCounts { unique: good.packets + 1, ..good.clone() }, false),
+        (FlowCounts { log_lost_records: u64::MAX, ..good.clone() }, false),
+    ] {
+        let said = told(2 * SECOND, Message::FlowCounted(counts.clone()));
+        assert_eq!(broken(&said), !is_sound, "{counts:?}: {said:?}");
+    }
+    // Arrivals over more time than has passed: a clock that was set, or none at all. The rest may be right.
+    let said = told(2 * SECOND, Message::FlowMeasured(measure(1)));
+    let times = said.iter().find_map(|output| match output {
+        SenderOutput::Measured(measure) => Some((measure.first_unix_ns, measure.last_unix_ns)),
+        _ => None,
+    });
+    assert_eq!(times, Some((0, 0)), "{said:?}");
 }
 
 /// A setting that version 1 has not: older receivers refuse what stands behind a message.
