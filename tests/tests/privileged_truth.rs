@@ -63,3 +63,46 @@ fn a_shaped_link_limits_rate_and_delay_and_does_not_mislead_the_clocks() {
     assert_eq!(clock["steps"].as_array().map(Vec::len), Some(0), "{clock}");
     println!("round trip {} ns, bound {bound} ns", number("round_trip_ns"));
 }
+
+/// A firewall at the receiver writes another time into half of the replies.
+#[test]
+fn a_reply_with_a_forged_time_has_no_round_trip_time() {
+    let nft = std::path::Path::new("/usr/sbin/nft");
+    if not_run() {
+        return;
+    }
+    if !nft.exists() {
+        return itg_tests::leave_out("nft");
+    }
+    for byte in ["0x00", "0xff"] {
+        let pair = Pair::new();
+        // Byte 17 of the payload: bits 40 to 47 of the time of sending, steps of 18 minutes.
+        let set = format!("udp sport 8999 numgen inc mod 2 == 0 @th,200,8 set {byte}");
+        for rule in [
+            "add table inet a".to_owned(),
+            "add chain inet a out { type filter hook output priority 0; }".to_owned(),
+            format!("add rule inet a out {set}"),
+        ] {
+            let done = pair.receiver.command(nft).args(rule.split(' ')).status();
+            assert!(done.is_ok_and(|status| status.success()), "{rule}");
+        }
+        let receiver = Receiver::run(&mut pair.receiver.command(&program("itg-recv")));
+        let dir = temp_dir();
+        let log = dir.path().join("send.itg").to_str().expect("UTF-8").to_owned();
+        let args = ["10.77.0.2", "--json", "--log", &log, "--meter", "rtt", "--rate", "500pps"];
+        let args = args.into_iter().chain(["--packets", "500"]);
+        let done = Running::start(pair.sender.command(&program("itg-send")).args(args));
+        let done = done.finish(LIMIT).exits(0);
+        drop(receiver.stop());
+        let measured: serde_json::Value = serde_json::from_str(&done.out).expect("one object");
+        let decoded = json(&[&log]);
+        for report in [&measured, &decoded] {
+            let flow = &report["flows"][0];
+            assert_eq!(flow["packets"], 500, "{flow}");
+            assert_eq!(flow["negative_delays"], 0, "{flow}");
+            let max = flow["delay_ns"]["max"].as_i64().unwrap_or_else(|| panic!("{flow}"));
+            assert!(max < 10_000_000_000, "{byte}: {max} ns, {flow}");
+        }
+        assert_eq!(decoded["flows"][0]["delay_percentiles_ns"]["count"], 250, "{byte}: {decoded}");
+    }
+}

@@ -151,6 +151,8 @@ pub struct Facts<'a> {
     pub waited_packets: Option<u64>,
     /// True if the flow is a stream.
     pub stream: bool,
+    /// True if its transport sends again what the network loses.
+    pub resends: bool,
     /// True if D-ITG wrote the log: what is missing among its numbers is all that it can tell of losses.
     pub by_numbers: bool,
     /// Uncertainty of the time from a packet's stamp to its departure by the kernel's stamps, in nanoseconds.
@@ -598,8 +600,8 @@ impl FlowStats {
         // What is dropped on the way there has no reply; the log of the receiver is not that of the replies.
         let here = self.setup.side == Side::Receiver || self.setup.meter == Meter::Owd;
         let (drops, log) = (facts.socket_drops, facts.unlogged.filter(|_| here));
-        // Drops of several flows are told with each of them.
-        let own = !(facts.shared_drops && drops > Some(0));
+        // Drops of several flows are told with each of them. And no path loses what is sent again: it was in a buffer.
+        let own = !(facts.shared_drops && drops > Some(0) || facts.resends && lost > Some(0));
         let (lost, socket) = (lost.filter(|_| own), drops.filter(|_| own));
         LossSplit::of(lost, facts.skipped_packets, socket, log)
     }

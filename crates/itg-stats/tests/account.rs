@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use itg_core::end::EndCause;
-use itg_core::flow::{FlowSpec, Stop};
+use itg_core::flow::{FlowSpec, Proto, Stop};
 use itg_core::schedule::Departure;
 use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side};
 use itg_stats::fidelity::{Cause, Verdict};
@@ -299,5 +299,50 @@ fn planted_faults_are_found() {
             wrong(&truth, &metrics)
         });
         assert!(found.is_some(), "{planted:?} is not found");
+    }
+}
+
+/// What is sent again is not lost in the network.
+#[test]
+fn packets_of_a_connection_that_broke_were_in_a_buffer() {
+    for (proto, network, unknown) in [(Proto::Tcp, None, 3), (Proto::Udp, Some(3), 0)] {
+        let spec = spec(1, "constant(1ms)", "constant(100)", 20).proto(proto);
+        let mut log = TestLog::new(Side::Receiver, "b");
+        log.flow(0, &spec, ["a", "b"]);
+        log.records((0..7).map(|seq| {
+            let at = EPOCH + seq;
+            let (sent_ns, arrived_ns, read_ns) = (at, at, at);
+            let packet = ReceivedPacket {
+                flow: 0,
+                seq,
+                size: 100,
+                sent_ns,
+                arrived_ns,
+                read_ns,
+                ttl: 64,
+                tos: 0,
+            };
+            Record::received(packet)
+        }));
+        log.end_flow(FlowEnd {
+            sent_packets: Some(10),
+            skipped_packets: Some(0),
+            refused_packets: Some(0),
+            received_packets: Some(7),
+            received_unique: Some(7),
+            socket_drops: Some(0).filter(|_| proto == Proto::Udp),
+            ..FlowEnd::new(0, EndCause::ConnectionBroke("reset".to_owned()).to_string())
+        });
+        let (log, mut analysis) = (log.finish(), Analysis::new(Options::default()));
+        analysis.add_log(&log, "log").expect("a log");
+        let flow = &analysis.finish().flows[0];
+        let lost = flow.metrics.account.lost;
+        assert_eq!(
+            (flow.metrics.lost, lost.network, lost.unknown),
+            (Some(3), network, Some(unknown))
+        );
+        let told =
+            flow.notices.iter().any(|notice| notice.starts_with("3 packets were in a buffer"));
+        assert_eq!(told, proto == Proto::Tcp, "{:?}", flow.notices);
     }
 }

@@ -543,6 +543,7 @@ impl Rx {
             arrivals: Arrivals::default(),
             records: 0,
             last_ns: 0,
+            since_ns: clock::monotonic_ns(),
             introduced: false,
             drops_before,
             stream_over: false,

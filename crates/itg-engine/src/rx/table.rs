@@ -25,12 +25,17 @@ use crate::clock_pair::UnixClock;
 use crate::live::FlowLive;
 use crate::log::Producer;
 
+/// Step of this host's clock that leaves the times of replies as they are, in nanoseconds.
+const CLOCK_SET_NS: u64 = 1_000_000_000;
+
 pub(super) struct Flow {
     pub(super) rx: RxFlow,
     pub(super) arrivals: Arrivals,
     /// Records of its packets for its log: one for those of a burst.
     pub(super) records: u64,
     pub(super) last_ns: u64,
+    /// Instant at which it was opened.
+    pub(super) since_ns: u64,
     pub(super) introduced: bool,
     pub(super) drops_before: u32,
     pub(super) foreign_before: u64,
@@ -335,10 +340,17 @@ impl Table {
         let stamp = arrival.arrived_ns.unwrap_or(arrival.read_ns);
         // The two stamps are from clocks read at different places; the read cannot come first.
         let read_ns = arrival.read_ns.max(stamp);
+        // A reply carries the time that we gave to its packet, whatever its sender wrote over it.
+        let may_be = |sent_ns: &u64| {
+            let age_ns = now_ns.saturating_sub(flow.since_ns).saturating_add(CLOCK_SET_NS);
+            let since = stamp.saturating_sub(age_ns);
+            (since..=stamp.saturating_add(CLOCK_SET_NS)).contains(sent_ns)
+        };
+        let sent_ns = header.sent_ns.filter(|ns| flow.rx.replies.is_none() || may_be(ns));
         if let Some(measuring) = &mut flow.rx.measuring {
-            measuring.arrived(u32::try_from(packets).unwrap_or(u32::MAX), header.sent_ns, stamp);
+            measuring.arrived(u32::try_from(packets).unwrap_or(u32::MAX), sent_ns, stamp);
         }
-        let (size, sent_ns) = (arrival.size, header.sent_ns.unwrap_or(0));
+        let (size, sent_ns) = (arrival.size, sent_ns.unwrap_or(0));
         if let Some(log) = flow.rx.log.and_then(|id| self.logs.get_mut(id)).and_then(Option::as_mut)
         {
             let (seq, ttl, tos) = (header.seq, arrival.ttl, arrival.tos);

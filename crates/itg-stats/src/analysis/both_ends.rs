@@ -2,6 +2,7 @@
 
 use itg_core::flow::Flow;
 use itg_core::seed::RunSeed;
+use itg_core::transport::Transport;
 use itg_record::Side;
 
 use super::objects::Object;
@@ -39,11 +40,17 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
             .flatten()
             .any(|o| o.contradiction().is_some()),
         waited_packets: owners::either(&object.owners, other, |end| end.waited_packets),
-        stream: object.info.as_ref().is_some_and(|info| info.spec.proto.properties().is_stream),
+        stream: is(object, |transport| transport.is_stream),
+        resends: is(object, |transport| transport.resends),
         by_numbers: object.info.as_ref().is_some_and(|info| info.ditg.is_some()),
         departure_spread_ns: departed(object, peer).and_then(|departed| departed.spread_ns()),
         peer: peer.map(|peer| &peer.stats),
     }
+}
+
+/// Returns true if the transport of a flow is known and has a property.
+fn is(object: &Object, property: impl FnOnce(&Transport) -> bool) -> bool {
+    object.info.as_ref().is_some_and(|info| property(&info.spec.proto.properties()))
 }
 
 /// Departures of a flow from its sender, from the log of either side.

@@ -204,6 +204,12 @@ impl Remarks {
                  missing"
             ));
         }
+        if let Some(lost @ 1..) = report.metrics.lost.filter(|_| facts.resends) {
+            report.notices.push(format!(
+                "{lost} packets were in a buffer of either host, or on their way, when the connection ended: its transport \
+                 sends again what the network loses"
+            ));
+        }
         for stall in object.stats.stalls(facts) {
             report.notices.push(sentence(&stall));
             take(&mut self.stall, flow, stall, |stall| stall.length_ns);
