@@ -154,6 +154,7 @@ mod tests {
             flows: Vec::new(),
             only_a: Vec::new(),
             only_b: Vec::new(),
+            failed: Vec::new(),
             notices: Vec::new(),
         }
     }

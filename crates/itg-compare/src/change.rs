@@ -9,7 +9,8 @@
 //! ```
 //! The interval decides: a gate is *failed* when the 95 % interval of B − A lies beyond the change as a whole, *passed*
 //! when it does not reach beyond it, and *not settled* when the change lies within it, or when there is no interval.
-//! A change that is not settled is told and does not fail. A figure that one of the runs does not know is *unknown*.
+//! A change that is not settled is told and does not fail. A figure that one of the runs does not know is *unknown*, and
+//! so is every figure where the traffic of one of the runs failed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -148,6 +149,16 @@ impl ChangeGate {
     /// Judges a comparison.
     #[must_use]
     pub fn judge(&self, comparison: &Comparison) -> Outcome {
+        let judgement = match comparison.failed[..] {
+            [] => self.weigh(comparison),
+            ["a"] => Judgement::Unknown { reason: "the traffic of A failed".to_owned() },
+            ["b"] => Judgement::Unknown { reason: "the traffic of B failed".to_owned() },
+            _ => Judgement::Unknown { reason: "the traffic of both runs failed".to_owned() },
+        };
+        Outcome { gate: self.text.clone(), fidelity: false, judgement }
+    }
+
+    fn weigh(&self, comparison: &Comparison) -> Judgement {
         let pairings: Vec<&Pairing> = match self.scope {
             Scope::Any => comparison.flows.iter().collect(),
             Scope::Total => vec![&comparison.total],
@@ -172,13 +183,12 @@ impl ChangeGate {
             }
         }
         let none = || (Finding::Unknown, "there is no such flow in both runs".to_owned());
-        let judgement = match worst.unwrap_or_else(none) {
+        match worst.unwrap_or_else(none) {
             (Finding::Passed, closest) => Judgement::Passed { closest },
             (Finding::NotSettled, reason) => Judgement::Unsettled { reason },
             (Finding::Unknown, reason) => Judgement::Unknown { reason },
             (Finding::Failed, worst) => Judgement::Failed { worst, times, of },
-        };
-        Outcome { gate: self.text.clone(), fidelity: false, judgement }
+        }
     }
 
     fn of_figure(&self, figure: &Difference) -> (Finding, String) {
@@ -241,6 +251,7 @@ mod tests {
             flows: (1..).zip(figures).map(pairing).collect(),
             only_a: Vec::new(),
             only_b: Vec::new(),
+            failed: Vec::new(),
             notices: Vec::new(),
         }
     }
@@ -279,6 +290,23 @@ mod tests {
                 outcome.is_fine(false),
                 !want.starts_with("FAILED") && !want.starts_with("cannot")
             );
+        }
+    }
+
+    #[test]
+    fn a_run_whose_traffic_failed_is_not_judged() {
+        let gate: ChangeGate = "delay.p99 > +10%".parse().expect("a gate");
+        let figure = figure(Some(10e6), Some(12e6), Some([1.1e6, 3e6]));
+        for (failed, want) in [
+            (vec!["a"], "the traffic of A failed"),
+            (vec!["b"], "the traffic of B failed"),
+            (vec!["a", "b"], "the traffic of both runs failed"),
+        ] {
+            let comparison = Comparison { failed, ..compared(vec![figure.clone()]) };
+            let outcome = gate.judge(&comparison);
+            let told = format!("gate `delay.p99 > +10%` cannot be judged: {want}");
+            assert_eq!(outcome.to_string(), told);
+            assert!(!outcome.is_fine(false) && outcome.is_fine(true));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use itg_stats::fidelity::Verdict;
 use itg_stats::metric::Metric;
 use itg_stats::plot::Curves;
 use itg_stats::quantiles::Point;
@@ -20,7 +21,18 @@ pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -
     let flows_b = flows(b);
     let other_plan = other_plan(a, b);
     notices.extend(other_plan.map(|why| format!("A and B have different plans: {why}")));
-    for (name, report) in [(a_name, a), (b_name, b)] {
+    let mut failed = Vec::new();
+    for (side, name, report) in [("a", a_name, a), ("b", b_name, b)] {
+        let fidelity = &report.total.metrics.fidelity;
+        if fidelity.verdict == Verdict::Fail {
+            let causes: Vec<_> = fidelity.causes.iter().map(|cause| cause.name()).collect();
+            notices.push(format!(
+                "{name}: its traffic FAILED (verdict `fail`: {}), so that its figures are not those of the traffic asked \
+                 for, and gates cannot be judged",
+                causes.join(", ")
+            ));
+            failed.push(side);
+        }
         let relative = |m: &Metrics| m.delay_basis.is_some_and(|b| b.kind == BasisKind::Relative);
         if relative(&report.total.metrics) {
             notices.push(format!(
@@ -70,6 +82,7 @@ pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -
         flows: pairs,
         only_a: missing(&flows_a, &flows_b),
         only_b: missing(&flows_b, &flows_a),
+        failed,
         notices,
     }
 }

@@ -39,6 +39,8 @@ pub struct Comparison {
     pub only_a: Vec<u32>,
     /// Numbers of flows that only B has.
     pub only_b: Vec<u32>,
+    /// Runs whose traffic failed (verdict `fail`): `a`, `b` or both. Gates cannot be judged then.
+    pub failed: Vec<&'static str>,
     /// Notices for a reader of the figures.
     pub notices: Vec<String>,
 }

@@ -26,8 +26,11 @@ pub fn page(comparison: &Comparison, a: &Report, b: &Report, command: &str) -> S
             p.sub { "A: " (comparison.a) }
             p.sub { "B: " (comparison.b) }
         }
-        div class={ "verdict " (if names.is_empty() { "pass" } else { "warn" }) } {
-            @if names.is_empty() {
+        div class={ "verdict " (if !comparison.failed.is_empty() { "fail" } else if names.is_empty() { "pass" } else { "warn" }) } {
+            @if !comparison.failed.is_empty() {
+                strong { "✗ FAILED" }
+                span { "The traffic of " (comparison.failed.join(", ").to_uppercase()) " is not the one asked for." }
+            } @else if names.is_empty() {
                 strong { "= NO CLEAR DIFFERENCE" }
                 span { "No interval of the total leaves 0 out." }
             } @else {
