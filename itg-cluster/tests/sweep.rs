@@ -209,7 +209,9 @@ fn a_sweep_on_this_host_stops_at_its_rule() {
         .replace("network.queue = [10, 100]", "flow.size = [64, 1000]")
         .replace("repetitions = 3", "repeat_until = \"ci95(bytes) < 90%\"\nmax_repetitions = 6");
     let dir = Dir::new(&text);
-    let (code, text, err) = run(&["run", &dir.file(), "--local", "--out", &dir.out("out")]);
+    let args = ["run", &dir.file(), "--local", "--out", &dir.out("out")];
+    // On a busy host the traffic of a run may fail.
+    let (code, text, err) = run(&[&args[..], &["--repeat-failed", "0"]].concat());
     assert_eq!(code, Some(0), "{err}");
     let done = files(&dir.out("out"), "done.json").len();
     assert!((6..=12).contains(&done), "{done} runs: {text}");

@@ -20,6 +20,9 @@ pub const SWEEP_SCHEMA: u32 = 1;
 pub const COMPARED: [&str; 6] =
     ["bitrate", "loss", "delay.mean", "delay.p99", "jitter.mean", "lateness.p99"];
 
+/// Runs that a sentence names.
+const SHOWN: usize = 10;
+
 /// The comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
@@ -31,6 +34,8 @@ pub struct Table {
     pub variables: Vec<String>,
     /// Metrics that are compared.
     pub metrics: Vec<Metric>,
+    /// True if runs whose traffic failed are in the means, too.
+    pub with_failed: bool,
     /// The cases, in the order of the file.
     pub cases: Vec<Row>,
 }
@@ -56,6 +61,10 @@ pub struct Row {
     pub values: BTreeMap<String, String>,
     /// Runs that are done.
     pub repetitions: u32,
+    /// Those of them whose traffic failed (verdict `fail`), by their directories.
+    pub failed: Vec<String>,
+    /// Runs whose traffic failed and that were repeated, by their directories: in no mean.
+    pub repeated: Vec<String>,
     /// One for each metric.
     pub figures: Vec<Cell>,
 }
@@ -132,14 +141,33 @@ pub struct Runs {
     pub case: String,
     /// Its values by variable.
     pub values: BTreeMap<String, String>,
-    /// The figures of each of its runs.
-    pub figures: Vec<BTreeMap<String, Option<f64>>>,
+    /// Its runs.
+    pub runs: Vec<Run>,
+    /// Directories of runs whose traffic failed and that were repeated.
+    pub repeated: Vec<String>,
+}
+
+/// A run of a case.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Its directory.
+    pub dir: String,
+    /// True if its traffic failed.
+    pub failed: bool,
+    /// Its figures by metric.
+    pub figures: BTreeMap<String, Option<f64>>,
 }
 
 impl Table {
-    /// The comparison of these cases.
+    /// The comparison of these cases; the means are over the runs whose traffic has not failed, or `with_failed` over all.
     #[must_use]
-    pub fn new(name: &str, variables: &[String], figures: &[Figure], cases: Vec<Runs>) -> Self {
+    pub fn new(
+        name: &str,
+        variables: &[String],
+        figures: &[Figure],
+        cases: Vec<Runs>,
+        with_failed: bool,
+    ) -> Self {
         let metrics = figures.iter().map(|figure| Metric {
             name: figure.name().to_owned(),
             unit: figure.kind().unit(),
@@ -147,18 +175,26 @@ impl Table {
         });
         let rows = cases.into_iter().map(|runs| {
             let cells = figures.iter().map(|figure| {
-                let values = runs.figures.iter().filter_map(|run| run.get(figure.name()).copied());
+                let counted = runs.runs.iter().filter(|run| with_failed || !run.failed);
+                let values = counted.filter_map(|run| run.figures.get(figure.name()).copied());
                 Cell::of(&values.flatten().collect::<Vec<_>>())
             });
-            let cells = cells.collect();
-            let repetitions = u32::try_from(runs.figures.len()).unwrap_or(u32::MAX);
-            Row { case: runs.case, values: runs.values, repetitions, figures: cells }
+            let failed = runs.runs.iter().filter(|run| run.failed);
+            Row {
+                figures: cells.collect(),
+                repetitions: u32::try_from(runs.runs.len()).unwrap_or(u32::MAX),
+                failed: failed.map(|run| run.dir.clone()).collect(),
+                case: runs.case,
+                values: runs.values,
+                repeated: runs.repeated,
+            }
         });
         Self {
             schema: SWEEP_SCHEMA,
             name: name.to_owned(),
             variables: variables.to_vec(),
             metrics: metrics.collect(),
+            with_failed,
             cases: rows.collect(),
         }
     }
@@ -177,7 +213,8 @@ impl Table {
         let head = self.variables.iter().map(String::as_str);
         let tail =
             ["repetitions", "metric", "unit", "n", "mean", "stddev", "ci95_low", "ci95_high"];
-        let head: Vec<&str> = head.chain(tail).chain(["min", "max"]).collect();
+        let head: Vec<&str> =
+            head.chain(tail).chain(["min", "max", "failed", "repeated"]).collect();
         let mut lines = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
         for row in &self.cases {
             for (metric, cell) in self.metrics.iter().zip(&row.figures) {
@@ -194,6 +231,7 @@ impl Table {
                 line.extend(
                     numbers.map(|value| value.map_or_else(String::new, |value| value.to_string())),
                 );
+                line.extend([row.failed.len(), row.repeated.len()].map(|runs| runs.to_string()));
                 lines.push(line);
             }
         }
@@ -205,14 +243,41 @@ impl Table {
         String::from_utf8(bytes).unwrap_or_else(|error| unreachable!("texts: {error}"))
     }
 
-    /// For people: a line for each case.
+    /// Runs whose traffic failed, as sentences: those that are done, and those that were repeated; none without any.
+    #[must_use]
+    pub fn failures(&self) -> Vec<String> {
+        let all = |of: fn(&Row) -> &Vec<String>| -> Vec<&str> {
+            self.cases.iter().flat_map(of).map(String::as_str).collect()
+        };
+        let runs: u32 = self.cases.iter().map(|row| row.repetitions).sum();
+        let means = if self.with_failed { "are in the means" } else { "are left out of the means" };
+        let (failed, repeated) = (all(|row| &row.failed), all(|row| &row.repeated));
+        let told = [
+            (
+                format!("FAILED (verdict `fail`) and {means}: {} of {runs} runs", failed.len()),
+                failed,
+            ),
+            (format!("failed and repeated: {} runs", repeated.len()), repeated),
+        ];
+        let told = told.into_iter().filter(|(_, list)| !list.is_empty());
+        told.map(|(words, list)| format!("{words}: {}", first(&list))).collect()
+    }
+
+    /// True if a run that is done has failed: the number of those is a column then.
+    #[must_use]
+    pub fn any_failed(&self) -> bool {
+        self.cases.iter().any(|row| !row.failed.is_empty())
+    }
+
+    /// For people: a line for each case, and one for the runs whose traffic failed.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut rows: Vec<Vec<String>> = Vec::new();
+        let marked = self.any_failed();
+        let counts = ["runs", "failed"].into_iter().take(1 + usize::from(marked));
+        let counts = counts.map(str::to_owned);
         let metrics = self.metrics.iter().map(|metric| metric.name.clone());
-        rows.push(
-            self.variables.iter().cloned().chain(["runs".to_owned()]).chain(metrics).collect(),
-        );
+        rows.push(self.variables.iter().cloned().chain(counts).chain(metrics).collect());
         for row in &self.cases {
             let values = self
                 .variables
@@ -220,11 +285,24 @@ impl Table {
                 .map(|name| row.values.get(name).cloned().unwrap_or_else(|| "-".to_owned()));
             let figures = self.metrics.iter().zip(&row.figures);
             let figures = figures.map(|(metric, cell)| cell.text(metric.kind));
-            rows.push(values.chain([row.repetitions.to_string()]).chain(figures).collect());
+            let counts = [row.repetitions.to_string(), row.failed.len().to_string()];
+            let counts = counts.into_iter().take(1 + usize::from(marked));
+            rows.push(values.chain(counts).chain(figures).collect());
         }
         let table = align(&rows, |column| column < self.variables.len());
         let head = format!("Sweep: {}\n", self.name);
-        head + &table + "Means over the runs of a case ± half of the 95 % interval (Student's t).\n"
+        let failures: String = self.failures().iter().map(|line| format!("{line}\n")).collect();
+        let means = "Means over the runs of a case ± half of the 95 % interval (Student's t).\n";
+        head + &table + means + &failures
+    }
+}
+
+/// The first names of a list; how many others there are.
+fn first(list: &[&str]) -> String {
+    let names = list.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    match list.len().saturating_sub(SHOWN) {
+        0 => names,
+        more => format!("{names} and {more} more (comparison.json)"),
     }
 }
 
@@ -237,19 +315,50 @@ mod tests {
         let runs = |size: &str, values: &[(Option<f64>, Option<f64>)]| Runs {
             case: format!("size={size}"),
             values: BTreeMap::from([("size".to_owned(), size.to_owned())]),
-            figures: values
+            runs: values
                 .iter()
-                .map(|(delay, loss)| {
-                    BTreeMap::from([
+                .map(|(delay, loss)| Run {
+                    figures: BTreeMap::from([
                         ("delay.p99".to_owned(), *delay),
                         ("flow.2.loss".to_owned(), *loss),
-                    ])
+                    ]),
+                    ..Run::default()
                 })
                 .collect(),
+            repeated: Vec::new(),
         };
         let three = [(Some(4e6), Some(0.0)), (Some(5e6), None), (Some(6e6), Some(0.5))];
         let cases = vec![runs("64", &three), runs("a,\"b\"", &[(Some(1e3), None)]), runs("9", &[])];
-        Table::new("x", &["size".to_owned()], &figures, cases)
+        Table::new("x", &["size".to_owned()], &figures, cases, false)
+    }
+
+    #[test]
+    fn runs_that_failed_are_marked_and_left_out_of_means_unless_asked() {
+        let run = |number: u32, delay: f64| Run {
+            dir: format!("c/{number}"),
+            failed: delay > 5e6,
+            figures: BTreeMap::from([("delay.p99".to_owned(), Some(delay))]),
+        };
+        let table = |with_failed: bool| {
+            let runs = vec![run(1, 4e6), run(2, 9e6), run(3, 2e6)];
+            let repeated = vec!["c/3-failed-1".to_owned()];
+            let cases = vec![Runs { runs, repeated, ..Runs::default() }];
+            let figures = [Figure::parse("delay.p99").expect("known")];
+            Table::new("x", &[], &figures, cases, with_failed)
+        };
+        for (with_failed, n, mean, words) in
+            [(false, 2, 3e6, "are left out of the means"), (true, 3, 5e6, "are in the means")]
+        {
+            let table = table(with_failed);
+            let cell = &table.cases[0].figures[0];
+            assert_eq!((cell.n, cell.mean, table.cases[0].repetitions), (n, Some(mean), 3));
+            let text = table.to_text();
+            assert!(text.starts_with("Sweep: x\nruns  failed "), "{text}");
+            let told = format!("FAILED (verdict `fail`) and {words}: 1 of 3 runs: c/2\n");
+            assert!(text.contains(&told), "{text}");
+            assert!(text.ends_with("failed and repeated: 1 runs: c/3-failed-1\n"), "{text}");
+            assert!(table.to_csv().ends_with(",1,1\n"), "{}", table.to_csv());
+        }
     }
 
     #[test]

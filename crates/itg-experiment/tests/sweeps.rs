@@ -215,10 +215,10 @@ fn carry_out(
 ) -> (Vec<(usize, u32)>, Next) {
     let (mut done, mut order) = (BTreeMap::new(), Vec::new());
     loop {
-        match sweep.next(RunSeed(7), &done) {
+        match sweep.next(RunSeed(7), &done, 0) {
             Next::Run { case, repetition } => {
                 let figures = BTreeMap::from([("loss".to_owned(), figure(case, repetition))]);
-                let run = Done { elapsed_ns: 1_000_000_000, figures };
+                let run = Done { elapsed_ns: 1_000_000_000, figures, left_out: false };
                 assert!(done.insert((case, repetition), run).is_none(), "a run twice");
                 order.push((case, repetition));
             }
@@ -264,7 +264,7 @@ proptest! {
         let seed = RunSeed(seed);
         let mut done = BTreeMap::new();
         let mut order = Vec::new();
-        while let Next::Run { case, repetition } = sweep.next(seed, &done) {
+        while let Next::Run { case, repetition } = sweep.next(seed, &done, 0) {
             done.insert((case, repetition), Done::default());
             order.push((repetition, case));
         }
@@ -279,7 +279,7 @@ proptest! {
         let cut = cut.min(order.len());
         let found = order[..cut].iter().map(|&(r, c)| ((c, r), Done::default())).collect();
         let want = order.get(cut).map_or(Next::Finished, |&(repetition, case)| Next::Run { case, repetition });
-        prop_assert_eq!(sweep.next(seed, &found), want);
+        prop_assert_eq!(sweep.next(seed, &found, 0), want);
         let seeds: BTreeSet<_> =
             order.iter().map(|&(r, c)| run_seed(seed, &sweep.cases[c], r)).collect();
         prop_assert_eq!(seeds.len(), order.len(), "each run has a seed of its own");

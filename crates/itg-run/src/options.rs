@@ -123,12 +123,20 @@ pub struct SweepOptions {
     /// Sweeps: the cases of each round in the order of the file, not in a random one
     #[arg(long)]
     pub in_order: bool,
+    /// Sweeps: how often a run whose traffic failed (verdict `fail`) is repeated, with the same seed; what failed is kept
+    /// beside it. A simulated one is not repeated: it would be the same [default: 2]
+    #[arg(long, value_name = "N")]
+    pub repeat_failed: Option<u32>,
+    /// Sweeps: runs whose traffic failed are in the means, too
+    #[arg(long)]
+    pub with_failed: bool,
 }
 
 impl SweepOptions {
     /// Returns true if one of these options is given.
     pub(crate) const fn any(self) -> bool {
-        self.resume || self.accept_change || self.in_order
+        let asked = self.resume || self.accept_change || self.in_order;
+        asked || self.repeat_failed.is_some() || self.with_failed
     }
 }
 

@@ -28,6 +28,10 @@ impl World for Simulated {
         "sim"
     }
 
+    fn is_deterministic(&self) -> bool {
+        true
+    }
+
     fn prepare<'a>(&'a self, loaded: &'a mut Loaded) -> Result<Box<dyn Prepared + 'a>> {
         Ok(Box::new(Simulation::new(loaded)?))
     }

@@ -116,7 +116,7 @@ fn in_order(
 
 /// Exit code of a run whose flows were not carried out as planned: 4 where one did not reach the end of its plan, 1 where
 /// a sender's kernel refused packets, else 0. What the user ended is no failure.
-fn short_of_plan(report: &Report) -> u8 {
+pub(crate) fn short_of_plan(report: &Report) -> u8 {
     let figures = || report.flows.iter().map(|flow| &flow.metrics);
     // The verdict has left out what the user ended.
     let cut_off = |metrics: &Metrics| {

@@ -3,8 +3,9 @@
 //!
 //! The directory of a sweep holds `sweep.json` (the file, the seed, the world) and a directory for each run,
 //! `CASE/N`, which is that of an ordinary run. When a run is done its directory gets `done.json`, last of all,
-//! on the disk before the next one begins. What is run next follows from those files
-//! ([`itg_experiment::sweep`]), so that an interrupted sweep goes on where it was.
+//! on the disk before the next one begins. A run whose traffic failed is set aside as `CASE/N-failed-K` and repeated,
+//! a few times. What is run next follows from those files ([`itg_experiment::sweep`]), so that an interrupted sweep goes
+//! on where it was.
 
 pub(crate) mod check;
 
@@ -17,25 +18,32 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use itg_cli::{Failure, LoadArgs, Signals, WordArgs, draw_seed, load_case, refuse, say};
-use itg_compare::sweep::{COMPARED, Runs, Table};
+use itg_compare::sweep::{COMPARED, Run, Runs, Table};
 use itg_core::seed::RunSeed;
 use itg_core::streams::fnv1a;
 use itg_core::units::format_duration_ns;
 use itg_experiment::Manifest;
 use itg_experiment::sweep::{Case, Done, Next, Sweep, run_seed};
 use itg_socket::clock;
+use itg_stats::fidelity::Verdict;
 use itg_stats::gate::Figure;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{DONE, SWEEP, file_name, holds_nothing_else, write};
 use crate::options::{ReportFormat, RunRequest};
-use crate::steps::carry_out;
+use crate::steps::{carry_out, short_of_plan};
 use crate::world::{Output, World};
 
 /// Held while a sweep goes on.
 const LOCK: &str = "sweep.lock";
 /// Version of these files.
 const SCHEMA: u32 = 2;
+/// Behind the repetition in the name of a directory: a run whose traffic failed, and that was repeated.
+const ASIDE: &str = "-failed-";
+/// Repetitions of a run whose traffic fails, unless the command line has a number.
+const REPEATED: u32 = 2;
+/// Exit codes that gates ask for.
+const GATES: [u8; 2] = [98, 99];
 
 /// Settings of a sweep, as its directory keeps them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +58,9 @@ struct SweepFile {
     /// `local`, `sim`, `cluster` or `mpi`.
     world: String,
     in_order: bool,
+    /// True if runs whose traffic failed count in means and rules.
+    #[serde(default)]
+    with_failed: bool,
     duration_ns: Option<u64>,
     /// Options that decide how runs are carried out: [`ways`].
     ways: String,
@@ -73,7 +84,22 @@ struct Marker {
     /// 0, or what a gate asked for.
     exit_code: u8,
     elapsed_ns: u64,
+    /// Verdict on its traffic; earlier versions did not keep it.
+    verdict: Option<String>,
     figures: BTreeMap<String, Option<f64>>,
+}
+
+impl Marker {
+    /// Returns true if the run's traffic was other than asked for.
+    fn failed(&self) -> bool {
+        self.verdict.as_deref() == Some(Verdict::Fail.name())
+    }
+
+    /// The run among those that are done.
+    fn done(&self, with_failed: bool) -> Done {
+        let left_out = self.failed() && !with_failed;
+        Done { elapsed_ns: self.elapsed_ns, figures: self.figures.clone(), left_out }
+    }
 }
 
 /// Difference of the record of a run that is done from the run's manifest, as a sentence; none when they agree.
@@ -93,6 +119,16 @@ fn ways(world: &dyn World, request: &RunRequest) -> String {
     [request.options.pacing.words(), world.options()].concat().join(" ")
 }
 
+/// How a run of a sweep ended.
+enum Ended {
+    /// With a record.
+    Done,
+    /// Its traffic failed: it was set aside in this directory, and is to be repeated.
+    Repeated(PathBuf),
+    /// Without a record, with this exit code.
+    Broken(u8),
+}
+
 /// A sweep, ready to go on.
 struct Work<'a> {
     world: &'a dyn World,
@@ -102,8 +138,10 @@ struct Work<'a> {
     out: PathBuf,
     figures: Vec<Figure>,
     done: BTreeMap<(usize, u32), Done>,
-    /// Exit codes that gates asked for, by run.
-    codes: BTreeMap<(usize, u32), u8>,
+    /// Records of these.
+    records: BTreeMap<(usize, u32), Marker>,
+    /// Runs that failed and were set aside: times that they took.
+    set_aside: BTreeMap<(usize, u32), Vec<u64>>,
     words: WordArgs,
     /// Destination of the runs, but for their directories.
     output: Output,
@@ -146,6 +184,7 @@ pub(crate) fn run(
         seed: seed.unwrap_or_else(draw_seed).0,
         world: world.name().to_owned(),
         in_order: sweep.settings.in_order,
+        with_failed: request.options.sweep.with_failed,
         duration_ns: request.load.duration.map(|time| time.0),
         ways: ways(world, request),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -181,7 +220,8 @@ pub(crate) fn run(
         out,
         figures,
         done: BTreeMap::new(),
-        codes: BTreeMap::new(),
+        records: BTreeMap::new(),
+        set_aside: BTreeMap::new(),
         words,
         // The terminal shows which runs are done.
         output: Output {
@@ -248,7 +288,8 @@ fn begin(request: &RunRequest, out: &Path, ours: SweepFile, seed_given: bool) ->
     let seed = if seed_given { ours.seed } else { before.seed };
     let now = SweepFile { seed, origin: before.origin.clone(), ..ours };
     if before != now {
-        if !request.options.sweep.accept_change {
+        let same_runs = SweepFile { with_failed: before.with_failed, ..now.clone() } == before;
+        if !same_runs && !request.options.sweep.accept_change {
             return Err(refuse(format!(
                 "the experiment, an argument (--duration, --in-order, --pacing and its like, --lease, --orphan, \
                  --failover, --require) or the version of the program has changed since the sweep in {shown} was begun: \
@@ -294,47 +335,77 @@ impl Work<'_> {
         load_case(args, case, run_seed(self.seed, case, repetition))
     }
 
-    /// The runs that are done, and that the file still asks for.
+    /// The runs that are done, and that the file still asks for; those that failed and are repeated.
     fn find_done(&mut self) -> Result<()> {
         let (_, most) = self.sweep.repetitions();
-        for case in 0..self.sweep.cases.len() {
-            for repetition in 1..=most {
-                let path = self.dir(case, repetition).join(DONE);
-                let bytes = match fs::read(&path) {
-                    Ok(bytes) => bytes,
-                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                    Err(error) => return Err(error).with_context(|| path.display().to_string()),
-                };
-                let marker: Option<Marker> = serde_json::from_slice(&bytes).ok();
-                let loaded = self.load(case, repetition)?;
-                let known = |marker: &Marker| {
-                    self.figures.iter().all(|figure| marker.figures.contains_key(figure.name()))
-                };
-                let same = |marker: &Marker| {
-                    marker.schema == SCHEMA
-                        && marker.seed == loaded.plan.seed.0
-                        && marker.plan == loaded.plan.hash_text()
-                        && marker.file == file_hash(&loaded.text)
-                        && marker.ways == ways(self.world, self.request)
-                };
-                match marker {
-                    Some(marker) if same(&marker) && known(&marker) => {
-                        let run = Done { elapsed_ns: marker.elapsed_ns, figures: marker.figures };
-                        self.codes.insert((case, repetition), marker.exit_code);
-                        self.done.insert((case, repetition), run);
-                    }
-                    _ if self.request.options.sweep.accept_change => {}
-                    _ => {
-                        return Err(refuse(format!(
-                            "{} is of another experiment: a file that it names, a profile or the program has changed; \
-                             choose another --out, or add --accept-change to do such runs again",
-                            path.display()
-                        )));
-                    }
-                }
+        for run in (0..self.sweep.cases.len()).flat_map(|case| (1..=most).map(move |n| (case, n))) {
+            while let Some(marker) = self.record(&self.aside(run, self.repeats(run) + 1), run)? {
+                self.set_aside.entry(run).or_default().push(marker.elapsed_ns);
+            }
+            if let Some(marker) = self.record(&self.dir(run.0, run.1), run)? {
+                self.take(run, marker)?;
             }
         }
         Ok(())
+    }
+
+    /// The record of a run in a directory; none where there is none, or one of another experiment.
+    fn record(&self, dir: &Path, (case, repetition): (usize, u32)) -> Result<Option<Marker>> {
+        let path = dir.join(DONE);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        };
+        let loaded = self.load(case, repetition)?;
+        let same = |marker: &Marker| {
+            marker.schema == SCHEMA
+                && marker.verdict.is_some()
+                && marker.seed == loaded.plan.seed.0
+                && marker.plan == loaded.plan.hash_text()
+                && marker.file == file_hash(&loaded.text)
+                && marker.ways == ways(self.world, self.request)
+                && self.figures.iter().all(|figure| marker.figures.contains_key(figure.name()))
+        };
+        match serde_json::from_slice::<Marker>(&bytes).ok().filter(same) {
+            None if !self.request.options.sweep.accept_change => Err(refuse(format!(
+                "{} is of another experiment: a file that it names, a profile or the program has changed; \
+                 choose another --out, or add --accept-change to do such runs again",
+                path.display()
+            ))),
+            known => Ok(known),
+        }
+    }
+
+    /// Number of times that a run was repeated.
+    fn repeats(&self, run: (usize, u32)) -> usize {
+        self.set_aside.get(&run).map_or(0, Vec::len)
+    }
+
+    /// The directory of a run that was repeated; `number` counts them from 1.
+    fn aside(&self, (case, repetition): (usize, u32), number: usize) -> PathBuf {
+        self.dir(case, repetition).with_file_name(format!("{repetition}{ASIDE}{number}"))
+    }
+
+    /// A directory of the sweep, as messages and results name it.
+    fn named(&self, dir: &Path) -> String {
+        dir.strip_prefix(&self.out).unwrap_or(dir).display().to_string()
+    }
+
+    /// Takes a run as done; one whose traffic failed is set aside as long as it is to be repeated: its new directory.
+    fn take(&mut self, run: (usize, u32), marker: Marker) -> Result<Option<PathBuf>> {
+        let most = self.request.options.sweep.repeat_failed.unwrap_or(REPEATED);
+        let repeats = self.repeats(run);
+        if marker.failed() && !self.world.is_deterministic() && repeats < most as usize {
+            let (dir, aside) = (self.dir(run.0, run.1), self.aside(run, repeats + 1));
+            remove(&aside)?;
+            fs::rename(&dir, &aside).with_context(|| aside.display().to_string())?;
+            self.set_aside.entry(run).or_default().push(marker.elapsed_ns);
+            return Ok(Some(aside));
+        }
+        self.done.insert(run, marker.done(self.request.options.sweep.with_failed));
+        self.records.insert(run, marker);
+        Ok(None)
     }
 
     /// Carries out what is left; the exit code of the sweep.
@@ -353,7 +424,8 @@ impl Work<'_> {
                 self.say_how_to_go_on();
                 return Ok(code);
             }
-            let (case, repetition) = match self.sweep.next(self.seed, &self.done) {
+            let lost_ns = self.set_aside.values().flatten().copied().fold(0, u64::saturating_add);
+            let (case, repetition) = match self.sweep.next(self.seed, &self.done, lost_ns) {
                 Next::Run { case, repetition } => (case, repetition),
                 Next::Finished => break,
                 Next::OutOfTime => {
@@ -366,19 +438,12 @@ impl Work<'_> {
             let label = self.sweep.cases[case].label.clone();
             let named = format!("run {} ({label}, repetition {repetition})", self.done.len() + 1);
             match self.one(case, repetition).with_context(|| named.clone()) {
-                Ok(code @ (0 | 98 | 99)) => {
-                    let done = &self.done[&(case, repetition)];
-                    let figures = self.figures.iter().take(3).map(|figure| {
-                        let value = done.figures.get(figure.name()).copied().flatten();
-                        let value =
-                            value.map_or_else(|| "-".to_owned(), |value| figure.text(value));
-                        format!("{} {value}", figure.name())
-                    });
-                    let figures: Vec<_> = figures.collect();
-                    let gate = if code == 0 { "" } else { "; a gate FAILED" };
-                    self.say(format_args!("{named}: {}{gate}", figures.join(", ")));
-                }
-                Ok(code) => {
+                Ok(Ended::Done) => self.tell_done(&named, (case, repetition)),
+                Ok(Ended::Repeated(aside)) => say(format_args!(
+                    "itg-cluster: {named}: its traffic FAILED (verdict `fail`): kept in {}, and repeated",
+                    self.named(&aside)
+                )),
+                Ok(Ended::Broken(code)) => {
                     self.say_how_to_go_on();
                     if signals.exit_code().is_some() {
                         return Ok(code);
@@ -392,9 +457,24 @@ impl Work<'_> {
                 }
             }
         }
-        // Gates of the fidelity alone are the milder failure.
-        let failed = self.codes.values().copied().filter(|code| *code != 0);
-        Ok(failed.max().unwrap_or(0))
+        // What a run says of itself comes first; gates of the fidelity alone are the milder failure.
+        let codes = || self.records.values().map(|record| record.exit_code);
+        let of_runs = codes().filter(|code| !GATES.contains(code)).max();
+        Ok(of_runs.filter(|code| *code != 0).or_else(|| codes().max()).unwrap_or(0))
+    }
+
+    /// Says what a run that is done has found.
+    fn tell_done(&self, named: &str, run: (usize, u32)) {
+        let record = &self.records[&run];
+        let figures = self.figures.iter().take(3).map(|figure| {
+            let value = record.figures.get(figure.name()).copied().flatten();
+            let value = value.map_or_else(|| "-".to_owned(), |value| figure.text(value));
+            format!("{} {value}", figure.name())
+        });
+        let figures: Vec<_> = figures.collect();
+        let gate = if GATES.contains(&record.exit_code) { "; a gate FAILED" } else { "" };
+        let traffic = if record.failed() { "; its traffic FAILED (verdict `fail`)" } else { "" };
+        self.say(format_args!("{named}: {}{gate}{traffic}", figures.join(", ")));
     }
 
     fn say(&self, line: std::fmt::Arguments<'_>) {
@@ -411,16 +491,11 @@ impl Work<'_> {
         ));
     }
 
-    /// Carries out one run; its exit code.
-    fn one(&mut self, case: usize, repetition: u32) -> Result<u8> {
+    /// Carries out one run.
+    fn one(&mut self, case: usize, repetition: u32) -> Result<Ended> {
         let dir = self.dir(case, repetition);
         // What an interrupted run has left, or one that the file does not ask for any more.
-        match fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot remove {}", dir.display()));
-            }
-            _ => {}
-        }
+        remove(&dir)?;
         let mut loaded = self.load(case, repetition)?;
         let (plan, file) = (loaded.plan.hash_text(), file_hash(&loaded.text));
         fs::create_dir_all(&dir).with_context(|| format!("directory {}", dir.display()))?;
@@ -431,8 +506,11 @@ impl Work<'_> {
         // Each run has its own words only for users that want to hear more.
         let words = WordArgs { quiet: self.words.verbose == 0, ..self.words };
         let done = carry_out(self.world, &mut loaded, &output, words)?;
-        if !matches!(done.code, 0 | 98 | 99) {
-            return Ok(done.code);
+        let verdict = done.report.total.metrics.fidelity.verdict;
+        // A run that did not send its plan has a report that says so.
+        let told = verdict == Verdict::Fail || done.code == short_of_plan(&done.report);
+        if !matches!((done.code, told), (0 | 98 | 99, _) | (1 | 4, true)) {
+            return Ok(Ended::Broken(done.code));
         }
         let elapsed_ns = clock::monotonic_ns().saturating_sub(began_ns);
         let figures: BTreeMap<String, Option<f64>> =
@@ -447,30 +525,38 @@ impl Work<'_> {
             ways: ways(self.world, self.request),
             exit_code: done.code,
             elapsed_ns,
-            figures: figures.clone(),
+            verdict: Some(verdict.name().to_owned()),
+            figures,
         };
         keep(&dir.join(DONE), &marker)?;
-        self.codes.insert((case, repetition), done.code);
-        self.done.insert((case, repetition), Done { elapsed_ns, figures });
-        Ok(done.code)
+        Ok(self.take((case, repetition), marker)?.map_or(Ended::Done, Ended::Repeated))
     }
 
     /// Compares what is done: printed as text, and kept in all forms.
     fn compare(&self) -> Result<()> {
-        if self.done.is_empty() {
+        if self.done.is_empty() && self.set_aside.is_empty() {
             return Ok(());
         }
-        let cases = self.sweep.cases.iter().enumerate().map(|(place, case)| Runs {
-            case: case.label.clone(),
-            values: case.values.clone(),
-            figures: self
-                .done
-                .range((place, 0)..=(place, u32::MAX))
-                .map(|(_, run)| run.figures.clone())
-                .collect(),
+        let cases = self.sweep.cases.iter().enumerate().map(|(place, case)| {
+            let all = (place, 0)..=(place, u32::MAX);
+            let runs = self.records.range(all.clone()).map(|(run, record)| Run {
+                dir: self.named(&self.dir(run.0, run.1)),
+                failed: record.failed(),
+                figures: record.figures.clone(),
+            });
+            let repeated = self.set_aside.range(all).flat_map(|(run, times)| {
+                (1..=times.len()).map(|number| self.named(&self.aside(*run, number)))
+            });
+            Runs {
+                case: case.label.clone(),
+                values: case.values.clone(),
+                runs: runs.collect(),
+                repeated: repeated.collect(),
+            }
         });
-        let cases = cases.collect();
-        let table = Table::new(&self.sweep.name, &self.sweep.variables, &self.figures, cases);
+        let (cases, with_failed) = (cases.collect(), self.request.options.sweep.with_failed);
+        let Sweep { name, variables, .. } = self.sweep;
+        let table = Table::new(name, variables, &self.figures, cases, with_failed);
         let text = table.to_text();
         write(&self.out.join("comparison.txt"), &text)?;
         write(&self.out.join("comparison.csv"), &table.to_csv())?;
@@ -488,7 +574,9 @@ impl Work<'_> {
                 ReportFormat::Markdown => itg_cli::print(&format!("```text\n{text}```\n"))?,
             }
         }
-        let spent: u64 = self.done.values().map(|run| run.elapsed_ns).fold(0, u64::saturating_add);
+        let repeated = self.set_aside.values().flatten().copied();
+        let times = self.done.values().map(|run| run.elapsed_ns).chain(repeated);
+        let spent: u64 = times.fold(0, u64::saturating_add);
         self.say(format_args!(
             "{} runs in {}; the comparison and all runs are in {}",
             self.done.len(),
@@ -496,6 +584,16 @@ impl Work<'_> {
             self.out.display()
         ));
         Ok(())
+    }
+}
+
+/// Removes a directory, if it is there.
+fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", dir.display()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -25,6 +25,11 @@ pub trait World {
         Vec::new()
     }
 
+    /// Returns true if a run of the same plan is the same run, so that there is no sense in repeating one that failed.
+    fn is_deterministic(&self) -> bool {
+        false
+    }
+
     /// Refuses an experiment that cannot run there, as far as that is known before it begins.
     ///
     /// # Errors

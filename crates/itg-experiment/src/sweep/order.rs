@@ -19,6 +19,8 @@ pub struct Done {
     pub elapsed_ns: u64,
     /// Its figures by metric; `None` where one is not known.
     pub figures: BTreeMap<String, Option<f64>>,
+    /// True if its traffic failed, so that its figures count for no mean and no rule.
+    pub left_out: bool,
 }
 
 /// Next step of a sweep.
@@ -38,9 +40,15 @@ pub enum Next {
 }
 
 impl Sweep {
-    /// The next run, from those that are done by case and repetition.
+    /// The next run, from those that are done by case and repetition; `repeated_ns` is the time of runs that were
+    /// repeated, which are not among them.
     #[must_use]
-    pub fn next(&self, seed: RunSeed, done: &BTreeMap<(usize, u32), Done>) -> Next {
+    pub fn next(
+        &self,
+        seed: RunSeed,
+        done: &BTreeMap<(usize, u32), Done>,
+        repeated_ns: u64,
+    ) -> Next {
         let (_, most) = self.repetitions();
         let stops: Vec<Option<u32>> =
             (0..self.cases.len()).map(|case| self.stop(case, done)).collect();
@@ -54,7 +62,7 @@ impl Sweep {
                     continue;
                 }
                 let used_ns: u64 =
-                    done.values().map(|run| run.elapsed_ns).fold(0, u64::saturating_add);
+                    done.values().map(|run| run.elapsed_ns).fold(repeated_ns, u64::saturating_add);
                 if self.settings.max_time.is_some_and(|most| used_ns >= most.0) {
                     return Next::OutOfTime;
                 }
@@ -83,9 +91,12 @@ impl Sweep {
         let (least, most) = self.repetitions();
         let mut runs = Vec::new();
         for repetition in 1..=most {
-            runs.push(&done.get(&(case, repetition))?.figures);
+            let run = done.get(&(case, repetition))?;
+            if !run.left_out {
+                runs.push(&run.figures);
+            }
             let enough = self.until.as_ref().is_some_and(|until| until.holds(&runs));
-            if repetition == most || (repetition >= least && enough) {
+            if repetition == most || (runs.len() >= least as usize && enough) {
                 return Some(repetition);
             }
         }

@@ -26,6 +26,10 @@ pub fn page(table: &Table, command: &str) -> String {
         section aria-label="Comparison" {
             h2 { "Comparison" }
             (comparison(table))
+            @let failures = table.failures();
+            @if !failures.is_empty() {
+                div.notes.warn { ul { @for line in &failures { li { (line) } } } }
+            }
         }
         h2 { "How to read this" }
         details open {
@@ -49,6 +53,7 @@ fn comparison(table: &Table) -> Markup {
                 thead { tr {
                     @for name in &table.variables { th.t { (name) } }
                     th { "Runs" }
+                    @if table.any_failed() { th { "Failed" } }
                     @for metric in &table.metrics { th { (metric.name) } }
                 } }
                 tbody {
@@ -58,6 +63,7 @@ fn comparison(table: &Table) -> Markup {
                                 td.t { (row.values.get(name).map_or("–", String::as_str)) }
                             }
                             td { (row.repetitions) }
+                            @if table.any_failed() { td { (row.failed.len()) } }
                             @for (metric, cell) in table.metrics.iter().zip(&row.figures) {
                                 td { (cell.text(metric.kind)) }
                             }
@@ -73,7 +79,7 @@ fn comparison(table: &Table) -> Markup {
 mod tests {
     use std::collections::BTreeMap;
 
-    use itg_compare::sweep::Runs;
+    use itg_compare::sweep::{Run, Runs};
     use itg_stats::gate::Figure;
 
     use super::*;
@@ -83,17 +89,25 @@ mod tests {
         let runs = |value: &str, loss: f64| Runs {
             case: format!("v={value}"),
             values: BTreeMap::from([("v".to_owned(), value.to_owned())]),
-            figures: vec![BTreeMap::from([("loss".to_owned(), Some(loss))]); 2],
+            runs: vec![
+                Run {
+                    figures: BTreeMap::from([("loss".to_owned(), Some(loss))]),
+                    ..Run::default()
+                };
+                2
+            ],
+            repeated: vec!["<i>/1-failed-1".to_owned()],
         };
         let figures = [Figure::parse("loss").expect("known")];
         let cases = vec![runs("<b>", 0.25), runs("two", 0.5)];
-        let table = Table::new("a & b", &["v".to_owned()], &figures, cases);
+        let table = Table::new("a & b", &["v".to_owned()], &figures, cases, false);
         let page = page(&table, "itg-cluster run x.toml");
         for want in [
             "Sweep: a &amp; b",
             "&lt;b&gt;",
             "25% ± 0%",
             "2 cases · 4 runs",
+            "failed and repeated: 2 runs: &lt;i&gt;/1-failed-1",
             "<svg",
             "itg-cluster run x.toml",
         ] {

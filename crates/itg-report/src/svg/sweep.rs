@@ -207,7 +207,7 @@ fn whiskers(frame: &Frame, line: &Curve<'_>) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use itg_compare::sweep::Runs;
+    use itg_compare::sweep::{Run, Runs};
     use itg_stats::gate::Figure;
 
     use super::*;
@@ -225,12 +225,14 @@ mod tests {
                 }
             }
             let values = values.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-            let figures =
-                delays.iter().map(|d| BTreeMap::from([("delay.p99".to_owned(), Some(*d))]));
-            Runs { case: "c".to_owned(), values, figures: figures.collect() }
+            let runs = delays.iter().map(|d| Run {
+                figures: BTreeMap::from([("delay.p99".to_owned(), Some(*d))]),
+                ..Run::default()
+            });
+            Runs { case: "c".to_owned(), values, runs: runs.collect(), ..Runs::default() }
         });
         let runs = runs.collect();
-        Table::new("x", &variables, &[Figure::parse("delay.p99").expect("known")], runs)
+        Table::new("x", &variables, &[Figure::parse("delay.p99").expect("known")], runs, false)
     }
 
     #[test]

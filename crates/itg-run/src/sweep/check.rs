@@ -10,7 +10,7 @@ use itg_experiment::sweep::{Done, Next, Sweep, run_seed};
 use itg_stats::Report;
 use itg_stats::gate::Figure;
 
-use super::{Marker, SCHEMA, SweepFile, case_dir, figures, file_hash};
+use super::{ASIDE, Marker, SCHEMA, SweepFile, case_dir, figures, file_hash};
 use crate::directory::{DONE, SWEEP};
 use crate::inventory::{LONGEST, read_text};
 
@@ -25,6 +25,10 @@ pub(crate) struct Check {
     /// Place of each case by its directory.
     cases: BTreeMap<String, usize>,
     done: BTreeMap<(usize, u32), Done>,
+    /// Time of the runs that were repeated.
+    repeated_ns: u64,
+    /// True if runs whose traffic failed count.
+    with_failed: bool,
 }
 
 impl Check {
@@ -46,13 +50,15 @@ impl Check {
         sweep.settings.in_order |= kept.in_order;
         let cases = sweep.cases.iter().enumerate().map(|(place, case)| (case_dir(case), place));
         let (cases, figures) = (cases.collect(), figures(&sweep)?);
-        Ok(Some(Self { seed: RunSeed(kept.seed), sweep, figures, cases, done: BTreeMap::new() }))
+        let (seed, with_failed) = (RunSeed(kept.seed), kept.with_failed);
+        let done = BTreeMap::new();
+        Ok(Some(Self { seed, sweep, figures, cases, done, repeated_ns: 0, with_failed }))
     }
 
     /// Contradictions between the sweep and the record of one of its runs, a sentence each; `report` is that of the
     /// run's logs, where it was made again.
     pub(crate) fn run(&mut self, dir: &Path, report: Option<&Report>) -> Vec<String> {
-        let Some((case, repetition)) = self.place(dir) else {
+        let Some((case, repetition, repeated)) = self.place(dir) else {
             return vec![format!("a run that {SWEEP} does not ask for")];
         };
         let record = read_text(dir, DONE, LONGEST).map_err(|error| error.to_string());
@@ -74,6 +80,13 @@ impl Check {
         same("repetition", &marker.repetition.to_string(), &repetition.to_string());
         same("seed", &marker.seed.to_string(), &seed.0.to_string());
         same("the experiment", &marker.file, &file_hash(&asked.text));
+        let verdict = report.map(|report| report.total.metrics.fidelity.verdict.name());
+        if let Some((have, want)) = marker.verdict.as_deref().zip(verdict).filter(|(a, b)| a != b) {
+            wrong.push(format!("{DONE}: verdict `{have}`, and the logs give `{want}`"));
+        }
+        if repeated && !marker.failed() {
+            wrong.push(format!("{DONE}: set aside, although its traffic has not failed"));
+        }
         for figure in &self.figures {
             let name = figure.name();
             let Some(have) = marker.figures.get(name) else {
@@ -90,24 +103,29 @@ impl Check {
                 wrong.push(format!("{DONE}: {name} {have}, and the logs give {want}"));
             }
         }
-        let run = Done { elapsed_ns: marker.elapsed_ns, figures: marker.figures };
-        self.done.insert((case, repetition), run);
+        if repeated {
+            self.repeated_ns = self.repeated_ns.saturating_add(marker.elapsed_ns);
+        } else {
+            self.done.insert((case, repetition), marker.done(self.with_failed));
+        }
         wrong
     }
 
-    /// The case and the repetition of a run's directory.
-    fn place(&self, dir: &Path) -> Option<(usize, u32)> {
+    /// The case and the repetition of a run's directory; true if it was set aside, and the run repeated.
+    fn place(&self, dir: &Path) -> Option<(usize, u32, bool)> {
         let name = |dir: &Path| dir.file_name()?.to_str().map(str::to_owned);
         let (case, own) = (name(dir.parent()?)?, name(dir)?);
-        let repetition: u32 = own.parse().ok()?;
+        let (own, number) = own.split_once(ASIDE).map_or((&*own, None), |(a, b)| (a, Some(b)));
+        let plain = |text: &str| text.parse::<u32>().ok().filter(|n| n.to_string() == text);
+        let repetition = plain(own)?;
         let (_, most) = self.sweep.repetitions();
-        let asked = (1..=most).contains(&repetition) && repetition.to_string() == own;
-        Some((*self.cases.get(&case)?, repetition)).filter(|_| asked)
+        let asked = (1..=most).contains(&repetition) && number.is_none_or(|n| plain(n).is_some());
+        Some((*self.cases.get(&case)?, repetition, number.is_some())).filter(|_| asked)
     }
 
     /// The first run that is not there although the sweep asks for it, as a sentence.
     pub(crate) fn missing(&self) -> Option<String> {
-        match self.sweep.next(self.seed, &self.done) {
+        match self.sweep.next(self.seed, &self.done, self.repeated_ns) {
             Next::Finished | Next::OutOfTime => None,
             Next::Run { case, repetition } => Some(format!(
                 "{}/{repetition}: missing: the run was removed, or the sweep has not come to its end",
