@@ -155,7 +155,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     };
     let words = cli.words;
     if !words.quiet {
-        announce(&request.plan, words);
+        announce(&request.plan, words, |flow| request.receiver(flow));
         if let Some(notice) = &request.notice {
             say(format_args!("itg-send: {notice}"));
         }
@@ -220,15 +220,13 @@ async fn to_itg(
         log_limits: request.logs.own.limits()?,
         run: id.clone(),
         recv_log: request.logs.recv_log(),
-        packet_secret: request.packet_secret,
+        packet_secret: request.packet_secret.clone(),
         giving_way: true,
         progress: !words.quiet,
         interval: request.output.lines(),
         settings,
     };
-    let receiver = |flow: &PlannedFlow| {
-        request.ours.contains(&flow.flow.spec().id).then(|| request.receivers[&flow.to])
-    };
+    let receiver = |flow: &PlannedFlow| request.receiver(flow);
     let result = send_plan_observed(sending, receiver, signals, |lives| {
         if let Some(metrics) = &metrics {
             let at = |to: &str| request.receivers.get(to).copied();

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use itg_cli::{Gates, IntervalArgs, IntervalLines, LogArgs, SenderMetricsArgs, read_secret};
 use itg_engine::pacing::PacingOptions;
-use itg_experiment::Plan;
+use itg_experiment::{Plan, PlannedFlow};
 
 /// Flows to send, and their receivers.
 pub(crate) struct Request {
@@ -30,6 +30,13 @@ pub(crate) struct Request {
     /// Those of the experiment file, and its name.
     pub(crate) gates: Gates,
     pub(crate) origin: String,
+}
+
+impl Request {
+    /// The receiver of a flow that is sent from here.
+    pub(crate) fn receiver(&self, flow: &PlannedFlow) -> Option<SocketAddr> {
+        self.ours.contains(&flow.flow.spec().id).then(|| self.receivers[&flow.to])
+    }
 }
 
 /// Output at the end and meanwhile.

@@ -228,9 +228,7 @@ async fn send(
         interval: lines_of(request, WAYS[0]),
         settings,
     };
-    let receiver = |flow: &PlannedFlow| {
-        request.ours.contains(&flow.flow.spec().id).then(|| request.receivers[&flow.to])
-    };
+    let receiver = |flow: &PlannedFlow| request.receiver(flow);
     let signals = signals.ended_by(ended);
     let result = send_plan(sending, receiver, &signals).await?;
     Ok((result.outcome, result.code))

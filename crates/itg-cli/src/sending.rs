@@ -11,7 +11,7 @@ use itg_core::payload::Content;
 use itg_core::units::format_bytes;
 use itg_engine::pacing::{self, Level, PacingOptions, Prepared};
 use itg_engine::{FlowLive, LogLimits, LogTarget};
-use itg_experiment::{Plan, PlannedFlow};
+use itg_experiment::{PathMtu, Plan, PlannedFlow};
 use itg_node::{ArrivalAsks, FlowOutcome, SendFlow, SendJob, SendOutcome, Start, arrival_asks};
 use itg_session::{Difference, explain, explain_replies};
 use itg_socket::{PacketEngine, can_share, txtime};
@@ -302,8 +302,9 @@ impl<'a> Contents<'a> {
 }
 
 /// Says what will be sent: every setting in force (without -v of the first flows only, where many differ), what was
-/// decided for the user, and the requested values that cannot be reached.
-pub fn announce(plan: &Plan, words: WordArgs) {
+/// decided for the user, and the requested values that cannot be reached; `to` is the receiver of a flow that this host
+/// sends, where it is known.
+pub fn announce(plan: &Plan, words: WordArgs, to: impl Fn(&PlannedFlow) -> Option<SocketAddr>) {
     let text = plan.describe();
     // The first line is that of the run.
     let (all, most) = (text.lines().count(), ROWS + 1);
@@ -315,7 +316,17 @@ pub fn announce(plan: &Plan, words: WordArgs) {
     for notice in &plan.notices {
         say(format_args!("note: {notice}"));
     }
-    for warning in plan.estimate().warnings {
+    // Flows of one destination have one path, unless their options differ.
+    let mut known: BTreeMap<_, Option<PathMtu>> = BTreeMap::new();
+    let path = |flow: &PlannedFlow| {
+        let (to, options) = (to(flow)?, &flow.flow.spec().socket);
+        let way = (to, options.source.clone(), options.interface.clone(), options.tos);
+        *known.entry(way).or_insert_with(|| {
+            let mtu = u32::try_from(itg_socket::path_mtu(to, options).ok()?).ok()?;
+            Some(PathMtu { mtu, ipv6: to.is_ipv6() })
+        })
+    };
+    for warning in plan.estimate_on(path).warnings {
         say(format_args!("warning: {warning}"));
     }
 }

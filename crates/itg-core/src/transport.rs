@@ -27,6 +27,8 @@ pub struct Transport {
     pub min_size: u32,
     /// Largest packet in bytes that it carries as one unit, over IPv4 and IPv6 alike.
     pub max_size: u32,
+    /// Bytes of its own header before the data of a packet, options left out.
+    pub header_len: u32,
 }
 
 /// Largest datagram: 65 535 − 20 − 8 (RFC 768, RFC 791).
@@ -46,6 +48,7 @@ impl Proto {
             has_ports: true,
             min_size: header::MIN_LEN,
             max_size: MAX_DATAGRAM,
+            header_len: 8,
         };
         match self {
             // RFC 768
@@ -61,6 +64,7 @@ impl Proto {
                 has_ports: true,
                 min_size: header::MIN_LEN + header::FRAME_LEN,
                 max_size: header::MAX_FRAME,
+                header_len: 20,
             },
             // RFC 792, RFC 4443
             Self::Icmp => Transport { name: "icmp", has_ports: false, ..datagrams },
@@ -71,12 +75,19 @@ impl Proto {
                 resends: true,
                 is_ordered: true,
                 holds_back: true,
+                // The common header, and that of a DATA chunk.
+                header_len: 12 + 16,
                 ..datagrams
             },
             // RFC 4340; kept to the size of a datagram.
-            Self::Dccp => {
-                Transport { name: "dccp", is_connected: true, holds_back: true, ..datagrams }
-            }
+            Self::Dccp => Transport {
+                name: "dccp",
+                is_connected: true,
+                holds_back: true,
+                // The header with long numbers, and the number that a DataAck acknowledges.
+                header_len: 16 + 8,
+                ..datagrams
+            },
         }
     }
 }

@@ -51,6 +51,7 @@ pub use values::{
     ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PacingLevel, PayloadKind,
     ProtoName, Seed, SendRate, SizeDistribution, TimeDistribution, TimeSpan, ValueError,
 };
+pub use warnings::PathMtu;
 
 /// The example of the README, compiled and run with the tests of the documentation.
 #[cfg(doctest)]

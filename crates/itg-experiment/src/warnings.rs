@@ -7,28 +7,48 @@ use itg_core::units::{format_bit_rate, format_duration_ns};
 
 use crate::estimate::{self, Estimate, FlowEstimate, Total};
 use crate::numbers::{count, size};
-use crate::plan::Plan;
+use crate::plan::{Plan, PlannedFlow};
 
 /// Packets per second that one host can hardly send or receive through sockets.
 const HARD_PACKET_RATE: f64 = 1e6;
 /// Bit/s that one host can hardly send or receive through sockets.
 const HARD_BIT_RATE: f64 = 1e10;
-/// Largest UDP payload over IPv4 that an Ethernet frame carries whole: 1500 − 20 − 8.
-const ETHERNET_PAYLOAD: f64 = 1472.0;
+/// Path that is supposed where none is known: Ethernet, with IPv4.
+const ETHERNET: PathMtu = PathMtu { mtu: 1500, ipv6: false };
 /// Bytes of log that a user should have thought of.
 const LARGE_LOG: f64 = 1e10;
+
+/// Largest IP packet that goes whole to a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathMtu {
+    /// Its bytes.
+    pub mtu: u32,
+    /// True for a path of IPv6, whose header is longer.
+    pub ipv6: bool,
+}
 
 impl Plan {
     /// Estimate of what the plan will send and log, with the requested values that will hardly be met.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
+        self.estimate_on(|_| None)
+    }
+
+    /// As [`Plan::estimate`], where the paths of flows may be known.
+    #[must_use]
+    pub fn estimate_on(&self, path: impl FnMut(&PlannedFlow) -> Option<PathMtu>) -> Estimate {
         let (flows, total) = estimate::of(self);
-        let warnings = of(self, &flows, &total);
+        let warnings = of(self, &flows, &total, path);
         Estimate { flows, total, warnings }
     }
 }
 
-fn of(plan: &Plan, flows: &[FlowEstimate], total: &Total) -> Vec<String> {
+fn of(
+    plan: &Plan,
+    flows: &[FlowEstimate],
+    total: &Total,
+    mut path: impl FnMut(&PlannedFlow) -> Option<PathMtu>,
+) -> Vec<String> {
     let mut notes = Vec::new();
     for (planned, estimate) in plan.flows.iter().zip(flows) {
         let flow = &planned.flow;
@@ -37,7 +57,7 @@ fn of(plan: &Plan, flows: &[FlowEstimate], total: &Total) -> Vec<String> {
             rates(estimate.packet_rate, estimate.bit_rate),
             end(flow, estimate),
             bursts(flow),
-            fragments(flow, estimate.packets),
+            fragments(flow, estimate.packets, || path(planned)),
             short_packets(flow, estimate.packets),
             traffic_class(flow),
             hop_limit(flow),
@@ -102,17 +122,25 @@ fn bursts(flow: &Flow) -> Option<String> {
     })
 }
 
-fn fragments(flow: &Flow, packets: f64) -> Option<String> {
-    if flow.spec().proto.properties().is_stream {
+fn fragments(flow: &Flow, packets: f64, path: impl FnOnce() -> Option<PathMtu>) -> Option<String> {
+    let transport = flow.spec().proto.properties();
+    if transport.is_stream {
         return None;
     }
-    let share = 1.0 - flow.size().distribution().cdf(ETHERNET_PAYLOAD + 0.5);
+    let known = path();
+    let PathMtu { mtu, ipv6 } = known.unwrap_or(ETHERNET);
+    let most = mtu.saturating_sub(if ipv6 { 40 } else { 20 } + transport.header_len);
+    let share = 1.0 - flow.size().distribution().cdf(f64::from(most) + 0.5);
     happens(share, packets).then(|| {
-        let share = percent(share);
-        format!(
-            "{share} of the packets exceed 1472 bytes: where the path's MTU is 1500 they travel \
-             in fragments, or not at all"
-        )
+        let (share, they) = (percent(share), "they travel in fragments, or not at all");
+        match known {
+            Some(_) => format!(
+                "{share} of the packets exceed {most} bytes: the MTU on the way there is {mtu}, so that {they}"
+            ),
+            None => format!(
+                "{share} of the packets exceed {most} bytes: where the path's MTU is {mtu} {they}"
+            ),
+        }
     })
 }
 

@@ -1,6 +1,6 @@
 //! `--local`: the whole experiment on this host, receiver and logs embedded.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context as _, Result};
 use itg_cli::{
@@ -18,6 +18,9 @@ use crate::figures;
 use crate::live::Live;
 use crate::receiver::receiver;
 use crate::world::{Outcome, Output, Prepared, World, why};
+
+/// Address of the receiver; its port is drawn.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// This host.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +54,10 @@ impl Prepared for Ready<'_> {
         self.loaded
     }
 
+    fn receiver(&self) -> Option<SocketAddr> {
+        Some(LISTEN)
+    }
+
     fn settings(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
@@ -78,8 +85,7 @@ async fn both_sides(
     let Output { dir, events, .. } = output;
     let live = output.live.then(|| Live::start(events, signals.stop.clone())).flatten();
     events.begin(What::run(&loaded.plan, "local", Vec::new()));
-    let listen = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-    let receiver = receiver(dir, listen)?;
+    let receiver = receiver(dir, LISTEN)?;
     let address = receiver.addresses().next().context("the receiver has no address")?;
     let (end, ended) = watch::channel(None);
     let receiving = tokio::spawn(receiver.serve(ended));

@@ -63,7 +63,7 @@ fn in_order(
     prepare(out)?;
     // 3. The plan, in words and in the manifest.
     if !words.quiet {
-        announce(&run.loaded().plan, words);
+        announce(&run.loaded().plan, words, |_| run.receiver());
     }
     let mut manifest = manifest(run.loaded(), started, world);
     if let Some(gates) = output.gates.setting() {

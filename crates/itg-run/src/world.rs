@@ -5,6 +5,7 @@
 //! steps that are the same in all of them stand in [`crate::steps`].
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -49,6 +50,11 @@ pub trait World {
 pub trait Prepared {
     /// The experiment.
     fn loaded(&self) -> &Loaded;
+
+    /// Address of the receiver of all flows, where there is one that this host sends to.
+    fn receiver(&self) -> Option<SocketAddr> {
+        None
+    }
 
     /// Facts about the world for the manifest, beside its name.
     fn settings(&self) -> Vec<(&'static str, String)>;

@@ -22,7 +22,7 @@ pub mod xdp;
 
 pub use mapped::{MappedFile, first_hole};
 pub use socket::{
-    SocketError, can_share, end_when_silent, enlarge, listen, open_at, plain, resolve,
+    SocketError, can_share, end_when_silent, enlarge, listen, open_at, path_mtu, plain, resolve,
 };
 pub use sys::socket_drops;
 pub use xdp::{PacketEngine, PacketEngineError, rate_over_a_link};

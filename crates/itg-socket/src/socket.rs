@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use itg_core::flow::{FlowSpec, Meter, Proto};
+use itg_core::flow::{FlowSpec, Meter, Proto, SocketOptions};
 use itg_core::units::BitRate;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
@@ -287,6 +287,18 @@ pub fn with_source(spec: &FlowSpec, receiver: SocketAddr) -> FlowSpec {
 
 /// The address of this host from which packets go there.
 fn local_towards(to: SocketAddr, interface: Option<&str>, tos: Option<u8>) -> io::Result<IpAddr> {
+    let socket = towards(to, interface, tos, None)?;
+    let local = socket.local_addr()?.as_socket();
+    local.map(|local| local.ip()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+}
+
+/// A socket whose packets would go there. Nothing is sent.
+fn towards(
+    to: SocketAddr,
+    interface: Option<&str>,
+    tos: Option<u8>,
+    from: Option<SocketAddr>,
+) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
     if let Some(name) = interface {
         socket.bind_device(Some(name.as_bytes()))?;
@@ -294,9 +306,23 @@ fn local_towards(to: SocketAddr, interface: Option<&str>, tos: Option<u8>) -> io
     if let Some(tos) = tos {
         set_class(&socket, to.is_ipv6(), tos)?;
     }
+    if let Some(from) = from {
+        socket.bind(&from.into())?;
+    }
     socket.connect(&to.into())?;
-    let local = socket.local_addr()?.as_socket();
-    local.map(|local| local.ip()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    Ok(socket)
+}
+
+/// Largest IP packet, in bytes, that goes whole from here to an address with these options, as far as the kernel knows:
+/// that of the device, or of the route, or what a router has said.
+///
+/// # Errors
+/// There is no way there, or the options cannot be met.
+pub fn path_mtu(to: SocketAddr, options: &SocketOptions) -> io::Result<usize> {
+    let from = options.source.as_deref().map(|source| resolve(source, 0)).transpose();
+    let from = from.map_err(io::Error::other)?;
+    let socket = towards(to, options.interface.as_deref(), options.tos, from)?;
+    Ok(sys::ip_settings(&socket, to.is_ipv6())?.2)
 }
 
 /// The names of the congestion controls that may be chosen, in words.
