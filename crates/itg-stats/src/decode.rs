@@ -117,13 +117,28 @@ impl Pass<'_, '_> {
         all
     }
 
-    /// All records of one flow in the order of the logs.
+    /// All records of one flow, each log in its own order: packets sent by their numbers, since owners' clocks differ,
+    /// and arrivals by their times.
     pub(crate) fn one_by_one(&self, sources: &[(usize, u32)], lane: Lane) -> Option<FlowStats> {
         let (log, index) = *sources.first()?;
         let mut stats = FlowStats::new((self.setup)(log, index, lane)?);
-        for &(log, index) in sources {
-            for block in &self.logs[log].blocks {
-                block.records().filter(|record| record.flow == index).for_each(|r| stats.add(&r));
+        for sent in [true, false] {
+            let all = sources.iter().map(|&(log, index)| {
+                let records = self.logs[log].blocks.iter().flat_map(|block| block.records());
+                let wanted = move |r: &Record| r.flow == index && (r.kind == Kind::Sent) == sent;
+                let mut records = records.filter(wanted);
+                (records.next(), records)
+            });
+            let mut all: Vec<_> = all.collect();
+            let place = |record: &Record| if sent { record.seq } else { record.b };
+            let left = |all: &[(Option<Record>, _)]| {
+                let heads =
+                    all.iter().enumerate().filter_map(|(at, (head, _))| Some((at, (*head)?)));
+                heads.min_by_key(|(_, head)| place(head))
+            };
+            while let Some((at, record)) = left(&all) {
+                stats.add(&record);
+                all[at].0 = all[at].1.next();
             }
         }
         Some(stats)

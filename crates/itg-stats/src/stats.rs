@@ -145,6 +145,8 @@ pub struct Facts<'a> {
     pub sender_lacks: bool,
     /// True if it lacks records that could not be written or read.
     pub sender_lacks_records: bool,
+    /// True if the log of an owner that sent some of the flow is not given, as far as that is known.
+    pub sender_absent: bool,
     /// True if a log has more packets than the account in it.
     pub contradicted: bool,
     /// Packets that were due while the sender's socket, or the queue of its device, took no more.
@@ -578,8 +580,9 @@ impl FlowStats {
     /// long enough to be told of.
     #[must_use]
     pub fn stalls(&self, facts: &Facts<'_>) -> Vec<Stall> {
-        let of_log = self.sender(facts).is_some_and(|sender| !sender.departures.is_empty());
-        // What a receiver did not see may have been sent.
+        let of_log = !facts.sender_absent
+            && self.sender(facts).is_some_and(|sender| !sender.departures.is_empty());
+        // What a receiver did not see may have been sent, and so may what one of several senders does not have.
         self.departures(facts).stalls().filter(|stall| of_log || stall.left_out == 0).collect()
     }
 
@@ -591,7 +594,8 @@ impl FlowStats {
     /// Packets of the plan before the last one in the sender's log that are not in it, where it lacks no records but
     /// those of its end.
     fn left_out(&self, facts: &Facts<'_>) -> Option<u64> {
-        let sent = &self.sender(facts).filter(|_| !facts.sender_lacks_records)?.sent_seqs;
+        let lacks = facts.sender_lacks_records || facts.sender_absent;
+        let sent = &self.sender(facts).filter(|_| !lacks)?.sent_seqs;
         let planned = sent.max()?.checked_add(1)?;
         planned.checked_sub(sent.unique())
     }

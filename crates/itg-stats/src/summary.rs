@@ -104,10 +104,14 @@ pub(crate) fn said(report: &Report, flows: &[&FlowReport]) -> Vec<String> {
     if said.len() > REMARKS {
         line(&format!("{} more remarks are in the text with all details", said.len() - REMARKS));
     }
-    if let Some(unmatched) = report.total.unmatched.filter(|unmatched| unmatched.flows > 0) {
+    let unmatched = report.total.unmatched.unwrap_or_default();
+    if unmatched.flows > 0 {
+        line(&format!("flows with a log at one side only: {}", unmatched.flows));
+    }
+    if unmatched.packets > 0 {
         line(&format!(
-            "{} flows with {} packets were found at one side only",
-            unmatched.flows, unmatched.packets
+            "packets that arrived and are not in their sender's log: {}",
+            unmatched.packets
         ));
     }
     report.promises.iter().for_each(|promise| line(&format!("Promise: {promise}")));

@@ -128,7 +128,7 @@ impl Console {
                 format_duration_ns(uncertainty)
             ),
             None => format!(
-                "sent nothing; clock {offset:+} ns from the console's, ± {}",
+                "began no flow; clock {offset:+} ns from the console's, ± {}",
                 format_duration_ns(uncertainty)
             ),
         };

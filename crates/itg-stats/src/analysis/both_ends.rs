@@ -35,6 +35,7 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
         lacks_records: lack == Lack::Some,
         sender_lacks: sender.is_some_and(|sender| sender.lack() != Lack::Nothing),
         sender_lacks_records: sender.is_some_and(|sender| sender.lack() == Lack::Some),
+        sender_absent: owners::sender_absent(sender, receiver),
         contradicted: [Some(object), peer]
             .into_iter()
             .flatten()

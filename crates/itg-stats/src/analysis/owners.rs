@@ -288,6 +288,13 @@ pub(super) fn unlogged(sender: Option<&Owners>, receiver: Option<&Owners>) -> Op
     })
 }
 
+/// Returns true if the log of an owner that sent is not given: the receiver heard more of them, or nobody tells whether
+/// there were others beside several.
+pub(super) fn sender_absent(sender: Option<&Owners>, receiver: Option<&Owners>) -> bool {
+    let Some(sender) = sender else { return false };
+    receiver.map_or(sender.len() > 1, |receiver| sender.len() < receiver.senders_heard())
+}
+
 fn by_senders(sender: Option<&Owners>, receiver: Option<&Owners>, what: Count) -> Option<u64> {
     let heard = receiver.map_or(0, Owners::senders_heard);
     sender.filter(|owners| owners.len() >= heard).and_then(|owners| owners.sum(what))
