@@ -31,6 +31,8 @@ pub struct Impairment {
     pub twice: f64,
     /// Share that is reordered: it leaves after 1 to 8 of the datagrams behind it.
     pub late: f64,
+    /// Number of datagrams behind which all are lost.
+    pub lost_behind: Option<usize>,
 }
 
 /// Counts of a relay's datagrams.
@@ -274,7 +276,8 @@ fn pass_datagrams(
             datagrams.push(Passed { head: bytes[..len.min(64)].to_vec(), copies: Vec::new() });
             datagrams.len() - 1
         };
-        if shared.is_cut() || chance.is(impairment.lost) {
+        let behind = impairment.lost_behind.is_some_and(|count| place >= count);
+        if shared.is_cut() || behind || chance.is(impairment.lost) {
             shared.count(|relayed| relayed.lost += 1);
             continue;
         }
@@ -407,7 +410,8 @@ mod tests {
         make_room(&sink);
         sink.set_read_timeout(Some(Duration::from_secs(3))).expect("a time-out");
         let to = sink.local_addr().expect("bound");
-        let impairment = Impairment { seed: 7, lost: 0.1, twice: 0.1, late: 0.2 };
+        let impairment =
+            Impairment { seed: 7, lost: 0.1, twice: 0.1, late: 0.2, ..Impairment::default() };
         let relay = Relay::start(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9)), to, impairment);
         let source = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let mut got: Vec<u8> = Vec::new();

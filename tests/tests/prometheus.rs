@@ -135,7 +135,7 @@ fn the_pages_say_what_the_accounts_say() {
     command.args(["--listen", &listen, "--data-port", &port.to_string()]).args(METRICS);
     let receiver = Receiver::run(&mut command);
     let other = IpAddr::from([127, 0, 0, 2]);
-    let bad = Impairment { seed: 7, lost: 0.03, twice: 0.02, late: 0.01 };
+    let bad = Impairment { seed: 7, lost: 0.03, twice: 0.02, late: 0.01, ..Impairment::default() };
     let relay = Relay::start(other, SocketAddr::new(receiver.address.ip(), port), bad);
     let agreements = Relay::start(other, receiver.address, Impairment::default());
     let at = agreements.address.to_string();
@@ -216,7 +216,7 @@ fn copies_are_no_arrivals_of_missing_packets() {
     command.args(["--listen", &listen, "--data-port", &port.to_string()]);
     let receiver = Receiver::run(&mut command);
     let other = IpAddr::from([127, 0, 0, 2]);
-    let bad = Impairment { seed: 7, lost: 0.05, twice: 0.3, late: 0.0 };
+    let bad = Impairment { seed: 7, lost: 0.05, twice: 0.3, late: 0.0, ..Impairment::default() };
     let relay = Relay::start(other, SocketAddr::new(receiver.address.ip(), port), bad);
     let agreements = Relay::start(other, receiver.address, Impairment::default());
     let at = agreements.address.to_string();

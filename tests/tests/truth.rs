@@ -286,3 +286,61 @@ fn packets_that_come_late_behind_the_end_are_waited_for_where_that_is_asked_for(
         said(Command::new(program("itg-send")).args(["127.0.0.1", "--drain", "16s"]));
     assert!(code == Some(2) && err.contains("15s at most"), "{err}");
 }
+
+/// Loss at the very end of a flow, which no later packet shows, is told as such by each side and from each log.
+#[test]
+fn losses_at_the_very_end_are_named() {
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let (receiver, data_port) = receiver(&["--log", &theirs]);
+    let (here, other) = (receiver.address.ip(), IpAddr::from([127, 0, 0, 2]));
+    let cut = Impairment { seed: 7, lost_behind: Some(80), ..Impairment::default() };
+    let relay = Relay::start(other, SocketAddr::new(here, data_port), cut);
+    let agreements = Relay::start(other, receiver.address, Impairment::default());
+    let at = agreements.address.to_string();
+    let done = send(&[&at, "--rate", "200pps", "--packets", "100", "--log", &ours]).exits(0);
+    drop((relay.finish(), agreements));
+    let words = "the last 20 packets that were sent did not arrive";
+    assert!(done.out.contains(words), "{done}");
+    let served = receiver.stop();
+    assert!(served.out.contains(words), "{served}");
+    for logs in [vec![&ours, &theirs], vec![&theirs]] {
+        let report = json(&logs);
+        let flow = at_receiver(&report);
+        assert_eq!((&flow["lost"], &flow["lost_at_end"]), (&20.into(), &20.into()), "{flow}");
+        assert!(flow["notices"].to_string().contains(words), "{flow}");
+    }
+    // What the sender alone was told is how many, and not which.
+    assert_eq!(json(&[&ours])["flows"][0]["lost_at_end"], Value::Null);
+}
+
+/// Packets of a flow that has been counted are its own, told as too late, and no foreign ones of who is still there.
+#[test]
+fn packets_that_come_too_late_are_told() {
+    let dir = temp_dir();
+    let theirs = dir.path().join("recv.itg").to_str().expect("UTF-8").to_owned();
+    let (receiver, data_port) = receiver(&["--log", &theirs]);
+    let (here, other) = (receiver.address.ip(), IpAddr::from([127, 0, 0, 2]));
+    let data = SocketAddr::new(here, data_port);
+    let relay = Relay::slow(other, data, Impairment::default(), Duration::from_secs(2));
+    let agreements = Relay::start(other, receiver.address, Impairment::default());
+    // It keeps the port open.
+    let beside = sender(&[&receiver.at(), "--rate", "50pps", "--duration", "6s"]);
+    drop(receiver.running.line_with(" flows", Duration::from_secs(90)));
+    let late = ["--rate", "100pps", "--packets", "20", "--drain", "100ms"];
+    drop(send(&[&[agreements.address.to_string().as_str()], &late[..]].concat()).exits(0));
+    drop(beside.finish(Duration::from_secs(60)).exits(0));
+    drop((relay.finish(), agreements));
+    let served = receiver.stop();
+    assert!(served.err.contains("20 packets came when it had been counted"), "{served}");
+    let report = json(&[&theirs]);
+    let flows = report["flows"].as_array().expect("a list");
+    let of = |sent: u64| flows.iter().find(|flow| flow["sent_packets"] == sent).expect("a flow");
+    let (late, beside) = (of(20), of(300));
+    let lost = &late["account"]["lost"];
+    assert_eq!((&lost["too_late"], &lost["network"]), (&20.into(), &0.into()), "{late}");
+    assert!(late["notices"].to_string().contains("--drain waits longer"), "{late}");
+    assert_eq!((&beside["foreign_packets"], &beside["lost"]), (&0.into(), &0.into()), "{beside}");
+    assert_eq!(beside["account"]["lost"]["too_late"], Value::Null, "{beside}");
+}

@@ -404,6 +404,10 @@ pub(crate) fn counted(totals: Option<&FlowTotals>, counts: Option<&FlowCounts>) 
         let sent = Some(totals.packets).filter(|sent| *sent > 0 || counts.unique > 0);
         metrics.lost = sent.and_then(|sent| sent.checked_sub(counts.unique));
         metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
+        // Where numbers were not sent, those that are missing are not all lost.
+        let all_sent = totals.skipped == 0 && totals.failed == 0;
+        let before = counts.more.missing.filter(|_| all_sent);
+        metrics.lost_at_end = metrics.lost.zip(before).and_then(|(lost, n)| lost.checked_sub(n));
     }
     metrics
 }
@@ -464,6 +468,7 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
         None => not_judged(),
     };
     metrics.settle(told_of(ended));
+    let notices = ended.notices.iter().cloned().chain(metrics.end_notices()).collect();
     total.add(&volume, &metrics);
     let address = |at: Option<SocketAddr>| at.map_or_else(String::new, |at| at.to_string());
     FlowReport {
@@ -486,7 +491,7 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
         tcp: None,
         departures: None,
         end: ended.end.clone(),
-        notices: ended.notices.clone(),
+        notices,
     }
 }
 
@@ -647,6 +652,7 @@ mod tests {
             socket_drops: Some(0),
             foreign: 0,
             log_lost_records: 0,
+            more: Default::default(),
         };
         let flow = FlowOutcome {
             flow: 1,

@@ -195,6 +195,10 @@ pub struct FlowEnd {
     /// `None` at senders, and in logs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign_packets: Option<u64>,
+    /// Different packets that arrived after this end was told, as far as the receiver saw them: then it tells the end
+    /// again. `None` where it saw none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub too_late: Option<u64>,
     /// Reason of the flow's end, as text for the user.
     pub reason: String,
 }
@@ -219,6 +223,7 @@ impl FlowEnd {
             buffer_errors: None,
             receive_buffer: None,
             foreign_packets: None,
+            too_late: None,
             reason: reason.into(),
         }
     }

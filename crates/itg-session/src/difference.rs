@@ -155,6 +155,7 @@ mod tests {
             socket_drops: None,
             foreign: 0,
             log_lost_records: 0,
+            more: Default::default(),
         }
     }
 

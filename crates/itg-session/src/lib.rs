@@ -73,7 +73,8 @@ pub use itg_core::end::{EndCause, EndReason};
 pub use measure::{BUCKETS, Bucket, DelayMeasure, FlowMeasure, Measuring, quantiles};
 pub use message::{
     ArrivalAccount, ClockReading, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC,
-    MAX_MESSAGE, Message, OPEN_BATCH, OpenReply, OpenedFlow, PONG_FLOWS, ProbeStamps, VERSION,
+    MAX_MESSAGE, Message, MoreCounts, OPEN_BATCH, OpenReply, OpenedFlow, PONG_FLOWS, ProbeStamps,
+    VERSION,
 };
 pub use receiver::{ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession};
 pub use sender::{SenderConfig, SenderInput, SenderOutput, SenderSession};

@@ -312,6 +312,18 @@ pub struct FlowCounts {
     pub foreign: u64,
     /// Records that the receiver's log had to leave out.
     pub log_lost_records: u64,
+    /// More about them, to senders whose greeting offers to take it: behind the message (see `more.rs`).
+    #[serde(skip)]
+    pub more: MoreCounts,
+}
+
+/// More of a flow's account at its receiver; `None` where it is not known, as at receivers of before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MoreCounts {
+    /// Sequence numbers below the largest one of which no packet has arrived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<u64>,
 }
 
 /// Bytes of a packet for each packet of a bound, at most: 8 Tbit/s.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use itg_core::flow::{FlowSpec, Handling};
 use serde::{Deserialize, Serialize};
 
-use crate::message::{ArrivalAccount, Message};
+use crate::message::{ArrivalAccount, Message, MoreCounts};
 
 /// The object.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -21,6 +21,9 @@ struct More {
     /// Of the flows of a `Pong`, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     arrived: Vec<ArrivalAccount>,
+    /// Of the flow of a `FlowCounted`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counted: Option<MoreCounts>,
 }
 
 /// The flows that a message describes.
@@ -44,9 +47,13 @@ pub(crate) fn of(message: &Message) -> Option<String> {
             let accounts = arrived.iter().map(|flow| flow.account).collect::<Option<_>>();
             More { arrived: accounts.unwrap_or_default(), ..More::default() }
         }
+        Message::FlowCounted(counts) => {
+            let counted = Some(counts.more).filter(|more| *more != MoreCounts::default());
+            More { counted, ..More::default() }
+        }
         _ => return None,
     };
-    let empty = more.handling.is_empty() && more.arrived.is_empty();
+    let empty = more.handling.is_empty() && more.arrived.is_empty() && more.counted.is_none();
     (!empty).then(|| serde_json::to_string(&more).expect("numbers and texts"))
 }
 
@@ -58,6 +65,9 @@ pub(crate) fn put(message: &mut Message, text: &str) -> Result<(), String> {
     let mut more: More = serde_json::from_str(text).map_err(|error| error.to_string())?;
     for (place, spec) in flows(message).iter_mut().enumerate() {
         spec.handling = more.handling.remove(&place).unwrap_or_default();
+    }
+    if let Message::FlowCounted(counts) = message {
+        counts.more = more.counted.unwrap_or_default();
     }
     if let Message::Pong { arrived, .. } = message
         && arrived.len() == more.arrived.len()

@@ -19,8 +19,8 @@ use crate::codec::CodecError;
 use crate::difference::number;
 use crate::measure::FlowMeasure;
 use crate::message::{
-    ClockReading, FlowCounts, FlowTotals, LogSummary, MAGIC, Message, OPEN_BATCH, OpenReply,
-    VERSION,
+    ClockReading, FlowCounts, FlowTotals, LogSummary, MAGIC, Message, MoreCounts, OPEN_BATCH,
+    OpenReply, VERSION,
 };
 use crate::offer;
 use crate::timeouts::Timeouts;
@@ -474,7 +474,10 @@ impl ReceiverSession {
         }
     }
 
-    fn on_counted(&mut self, now_ns: u64, counts: FlowCounts, out: &mut Vec<ReceiverOutput>) {
+    fn on_counted(&mut self, now_ns: u64, mut counts: FlowCounts, out: &mut Vec<ReceiverOutput>) {
+        if !self.takes_more {
+            counts.more = MoreCounts::default();
+        }
         if let Some(slot @ Slot::Draining) = self.slots.get_mut(&counts.flow) {
             *slot = Slot::Counted;
             self.watch_idle(now_ns);

@@ -78,6 +78,7 @@ mod tests {
             socket_drops: drops,
             foreign: 0,
             log_lost_records: 0,
+            more: Default::default(),
         };
         let [here, there]: [SocketAddr; 2] =
             ["[::1]:8999", "127.0.0.1:8999"].map(|at| at.parse().expect("an address"));

@@ -3,9 +3,11 @@
 
 use crate::codecs::{self, bytes};
 use crate::messages::{any_message, examples};
+use crate::samples::counts;
 use itg_core::flow::FlowSpec;
 use itg_session::{
-    ArrivalAccount, ClockReading, CodecError, FlowArrivals, MAX_MESSAGE, Message, decode, encode,
+    ArrivalAccount, ClockReading, CodecError, FlowArrivals, FlowCounts, MAX_MESSAGE, Message,
+    MoreCounts, decode, encode,
 };
 use proptest::prelude::*;
 
@@ -138,6 +140,17 @@ fn what_is_new_stands_behind_a_message_and_is_ignored_where_it_is_not_known() {
     let bye =
         [encode(&Message::Bye).expect("fits"), behind("{}")[before.len()..].to_vec()].concat();
     assert_eq!(decode(&bye), Ok(Message::Bye));
+}
+
+/// What a receiver of before does not count stands behind its counts.
+#[test]
+fn more_counts_stand_behind_the_counts() {
+    let counted = |more| Message::FlowCounted(FlowCounts { more, ..counts(7) });
+    let (plain, all) = (counted(MoreCounts::default()), counted(MoreCounts { missing: Some(3) }));
+    let (before, bytes) = (encode(&plain).expect("fits"), encode(&all).expect("fits"));
+    assert_eq!((&bytes[..before.len()], decode(&bytes)), (&before[..], Ok(all)));
+    assert_eq!(&bytes[before.len() + 8..], br#"{"counted":{"missing":3}}"#);
+    assert_eq!(decode(&before), Ok(plain));
 }
 
 /// The account of what has arrived stands there, too: of all flows of a message, or of none.

@@ -194,6 +194,9 @@ pub struct LossSplit {
     pub socket: Option<u64>,
     /// Arrived, but their records did not make it into the log: not among the lost.
     pub log: Option<u64>,
+    /// Arrived after the receiver had counted the flow, as far as it saw them; told in the account.
+    #[serde(skip)]
+    pub too_late: Option<u64>,
     /// The rest of the lost ones: in the network, in a host below the socket, and of round trips at the sender's socket;
     /// `None` also where it is not known how many the receiver's socket dropped, where that dropped more than were lost,
     /// as it does with duplicates, and where it may have dropped packets of others.
@@ -208,13 +211,14 @@ impl LossSplit {
         skipped: Option<u64>,
         socket: Option<u64>,
         log: Option<u64>,
+        too_late: Option<u64>,
     ) -> Self {
         let network = lost.and_then(|lost| match socket {
-            Some(socket) => lost.checked_sub(socket),
+            Some(socket) => lost.checked_sub(socket)?.checked_sub(too_late.unwrap_or(0)),
             // Some of them, or all, may be the socket's.
             None => Some(0).filter(|_| lost == 0),
         });
-        Self { skipped, socket, log, network }
+        Self { skipped, socket, log, too_late, network }
     }
 
     /// Adds those of another flow, but for the network's: see [`LossSplit::of`].
@@ -226,6 +230,7 @@ impl LossSplit {
         self.skipped = plus(self.skipped, other.skipped);
         self.socket = plus(self.socket, other.socket);
         self.log = plus(self.log, other.log);
+        self.too_late = plus(self.too_late, other.too_late);
     }
 }
 

@@ -87,6 +87,8 @@ pub struct Metrics {
     pub unstamped_packets: Option<u64>,
     /// Account: what became of each packet of the plan.
     pub account: PacketAccount,
+    /// Lost packets in a row at the very end of the flow.
+    pub lost_at_end: Option<u64>,
 }
 
 impl Metrics {
@@ -608,6 +610,12 @@ pub const METRICS: &[Metric] = {
             .line_when(Delays, "Arrivals not stamped", |m| m.unstamped_packets > Some(0))
             .is("arrivals without the kernel's time stamp: their delays end when the program read them, as on TCP", "ours"),
         M::packets("account.logged", |m| m.account.logged).is("packets that arrived and are in the log", "ours"),
+        M::packets("account.lost.too_late", |m| m.account.lost.too_late).gate("too_late").csv("too_late")
+            .line_when(Packets, "Arrived too late", |m| m.account.lost.too_late > Some(0))
+            .is("part of `lost` that the receiver saw arrive after it had counted the flow (`--drain`)", "ours"),
+        M::packets("lost_at_end", |m| m.lost_at_end).gate("lost_at_end").csv("lost_at_end").sum(|m| &mut m.lost_at_end)
+            .line_when(Packets, "Lost at the very end", |m| m.lost_at_end > Some(0))
+            .is("part of `lost` behind the last packet of a flow that arrived", "RFC 3357, ours"),
         M::packets("account.not_logged", |m| m.account.not_logged).gate("not_logged").is("as `ledger.loss.log`", "ours"),
         M::number("bitrate_over_plan_bps", BitRate, |m| m.bitrate_over_plan_bps).gate("bitrate_over_plan")
             .csv("bitrate_over_plan_bps").line_when(Packets, "Bitrate over the plan", is_cut_short)

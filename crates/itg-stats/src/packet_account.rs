@@ -46,6 +46,9 @@ pub struct PacketAccount {
 pub struct LostPackets {
     /// At the receiver's full socket.
     pub socket: Option<u64>,
+    /// They arrived, but their receiver had counted the flow: so many as it saw; `None` where it saw none, or closed
+    /// the port.
+    pub too_late: Option<u64>,
     /// In the network, or in a host below the socket.
     pub network: Option<u64>,
     /// Nobody knows where.
@@ -192,6 +195,21 @@ impl Metrics {
         self.judge_account(told.interrupted, had_turn);
     }
 
+    /// Notices on the very end of a flow: packets that were lost there, and those that came when nobody waited any more.
+    #[must_use]
+    pub fn end_notices(&self) -> Vec<String> {
+        // Of a flow of which nothing arrived the loss says it.
+        let some = self.lost_at_end.filter(|count| *count > 0 && Some(*count) != self.sent_packets);
+        let at_end = some.map(|count| match count {
+            1 => "the last packet that was sent did not arrive".to_owned(),
+            _ => format!("the last {count} packets that were sent did not arrive"),
+        });
+        let too_late = self.account.lost.too_late.filter(|count| *count > 0).map(|count| {
+            format!("{count} packets came when the receiver had counted the flow, and are told as lost: --drain waits longer")
+        });
+        at_end.into_iter().chain(too_late).collect()
+    }
+
     /// Adds the refusals of a flow, by error.
     pub fn add_refusals(&mut self, of: &Self) {
         for (error, count) in &of.account.refused_by {
@@ -237,13 +255,17 @@ impl PacketAccount {
         self.not_logged = loss.log;
         self.logged = self.arrived.zip(loss.log).and_then(|(all, not)| all.checked_sub(not));
         let Some(lost) = metrics.lost else { return };
-        let known = loss.network.map(|network| (loss.socket.unwrap_or(0), network));
-        let fits = known.filter(|(socket, network)| socket.checked_add(*network) == Some(lost));
-        self.lost = match fits {
-            Some((socket, network)) => {
-                LostPackets { socket: Some(socket), network: Some(network), unknown: Some(0) }
+        let (socket, too_late) = (loss.socket.unwrap_or(0), loss.too_late);
+        let elsewhere =
+            loss.network.and_then(|n| n.checked_add(socket)?.checked_add(too_late.unwrap_or(0)));
+        self.lost = match loss.network.filter(|_| elsewhere == Some(lost)) {
+            network @ Some(_) => {
+                LostPackets { socket: Some(socket), too_late, network, unknown: Some(0) }
             }
-            None => LostPackets { unknown: Some(lost), ..LostPackets::default() },
+            None => {
+                let unknown = lost.checked_sub(too_late.unwrap_or(0));
+                LostPackets { too_late, unknown, ..LostPackets::default() }
+            }
         };
     }
 

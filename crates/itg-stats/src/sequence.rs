@@ -58,6 +58,8 @@ pub struct Loss {
     pub from_bad: u64,
     /// Those whose next one arrived.
     pub bad_to_good: u64,
+    /// Length of the run that the last packet is in, 0 where that arrived; `None` where it is not known.
+    pub at_end: Option<u64>,
 }
 
 impl Loss {
@@ -72,9 +74,11 @@ impl Loss {
         self.bad_to_good = self.bad_to_good.saturating_add(other.bad_to_good);
     }
 
-    /// Fills in the changes from one packet to the next, given how many packets there are and whether
-    /// the first and the last of them are missing.
-    const fn follow(mut self, packets: u64, first: bool, last: bool) -> Self {
+    /// Fills in the changes from one packet to the next, given how many packets there are, whether the first of them
+    /// is missing, and how many at the end.
+    const fn follow(mut self, packets: u64, first: bool, at_end: u64) -> Self {
+        self.at_end = Some(at_end);
+        let last = at_end > 0;
         if packets > 1 {
             self.from_bad = self.lost - last as u64;
             self.from_good = packets - self.lost - !last as u64;
@@ -343,21 +347,22 @@ impl SeqTracker {
     /// Loss among the numbers 0 to `end` − 1; the run at the end counts.
     #[must_use]
     pub fn missing_before(&self, end: u64) -> Loss {
-        let mut loss = Loss::default();
+        let (mut loss, mut at_end) = (Loss::default(), 0);
         for hole in self.holes().take_while(|hole| hole.first < end) {
             let len = hole.last.min(end - 1) - hole.first + 1;
             loss.lost += len;
             loss.bursts += 1;
             loss.longest = loss.longest.max(len);
+            at_end = if hole.last >= end - 1 { len } else { 0 };
         }
-        loss.follow(end, end > 0 && !self.contains(0), end > 0 && !self.contains(end - 1))
+        loss.follow(end, end > 0 && !self.contains(0), at_end)
     }
 
     /// Loss among the numbers in `sent`. Numbers that were never sent (skipped by the sender)
     /// neither count nor end a loss period: only a sent number that arrived ends one.
     #[must_use]
     pub fn missing_of(&self, sent: &Self) -> Loss {
-        let mut loss = Loss::default();
+        let mut loss = Loss { at_end: Some(0), ..Loss::default() };
         let ends = sent.min.zip(sent.max);
         let packets = sent.unique;
         let mut sent = sent.runs().peekable();
@@ -384,7 +389,9 @@ impl SeqTracker {
             }
         }
         let missing = |seq: u64| !self.contains(seq);
-        ends.map_or(loss, |(first, last)| loss.follow(packets, missing(first), missing(last)))
+        ends.map_or(loss, |(first, last)| {
+            loss.follow(packets, missing(first), if missing(last) { burst } else { 0 })
+        })
     }
 
     /// Sets all bits of a stretch above every number that is set.

@@ -135,6 +135,8 @@ pub struct Facts<'a> {
     pub socket_drops: Option<u64>,
     /// True if some of these may have been packets of other flows.
     pub shared_drops: bool,
+    /// Different packets that arrived after the receiver had counted the flow, as far as it saw them.
+    pub too_late: Option<u64>,
     /// Packets that arrived, but are not in the receiver's log.
     pub unlogged: Option<u64>,
     /// True if the log that has the arrivals breaks off before the flow ends.
@@ -607,7 +609,7 @@ impl FlowStats {
         // Drops of several flows are told with each of them. And no path loses what is sent again: it was in a buffer.
         let own = !(facts.shared_drops && drops > Some(0) || facts.resends && lost > Some(0));
         let (lost, socket) = (lost.filter(|_| own), drops.filter(|_| own));
-        LossSplit::of(lost, facts.skipped_packets, socket, log)
+        LossSplit::of(lost, facts.skipped_packets, socket, log, facts.too_late)
     }
 
     /// Bytes of packets that had arrived before.
@@ -632,6 +634,7 @@ impl FlowStats {
         if let Some((loss, basis)) = account.loss {
             metrics.lost = Some(loss.lost);
             metrics.lost_basis = Some(basis);
+            metrics.lost_at_end = loss.at_end.filter(|_| basis != LossBasis::SequenceNumbers);
             if basis != LossBasis::ReceiverCount {
                 metrics.set_bursts(loss);
                 metrics.loss_model = LossModel::of(&loss);

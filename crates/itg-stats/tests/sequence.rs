@@ -44,6 +44,7 @@ fn twin_loss(sent: impl Iterator<Item = u64>, got: &BTreeSet<u64>) -> Loss {
         }
         before = Some(missing);
     }
+    loss.at_end = Some(burst);
     loss
 }
 

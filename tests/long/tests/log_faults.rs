@@ -53,8 +53,14 @@ fn forward(spool: &Path, url: &str) -> Running {
 #[test]
 fn l_1_udp_loss_doubles_and_overtaking_add_up() {
     let rows = [
-        ("all at once", Impairment { seed: 1, lost: 0.05, twice: 0.05, late: 0.1 }),
-        ("overtaking and doubles only", Impairment { seed: 2, lost: 0.0, twice: 0.1, late: 0.2 }),
+        (
+            "all at once",
+            Impairment { seed: 1, lost: 0.05, twice: 0.05, late: 0.1, ..Impairment::default() },
+        ),
+        (
+            "overtaking and doubles only",
+            Impairment { seed: 2, lost: 0.0, twice: 0.1, late: 0.2, ..Impairment::default() },
+        ),
     ];
     in_parallel(&rows, |impairment| {
         let store = temp_dir();

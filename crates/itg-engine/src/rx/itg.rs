@@ -5,6 +5,7 @@ use itg_core::header::PacketHeader;
 use itg_record::MAX_RUN;
 
 use super::Port;
+use super::closed::Latecomers;
 use super::stream::StreamEvents;
 use super::table::{Arrival, Decoded, Message, Table};
 use crate::frames::Frames;
@@ -58,14 +59,22 @@ impl Table {
             Some(run) => Some(run.header),
             None => PacketHeader::parse(&rest[..taken]),
         };
+        let mut too_late = false;
         let flow = header.and_then(|header| {
-            let slot = self.find(header.handle, port.proto, port.owner)?;
+            let Some(slot) = self.find(header.handle, port.proto, port.owner) else {
+                let (proto, from, packets) = (port.proto, message.from, count);
+                let bytes = &rest[..taken];
+                let came = Latecomers { header, proto, bytes, size, packets, from };
+                too_late = port.owner.is_none() && self.closed.take(&came, &self.allowed);
+                return None;
+            };
             if !self.proves(slot, &rest[..taken], size) {
                 return None;
             }
             self.is_from(slot, message.from, count).then_some((slot, header))
         });
-        Decoded { flow, count, size, taken }
+        // Those that are too late are nobody else's.
+        Decoded { flow, count: if too_late { 0 } else { count }, size, taken }
     }
 
     /// Takes the packets in the next bytes of a stream.

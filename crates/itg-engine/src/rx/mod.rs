@@ -6,6 +6,7 @@
 //! While much arrives it naps between batches, 50 to 200 µs: the sender then does not pay for waking it.
 
 mod classic;
+mod closed;
 mod command;
 mod connection;
 mod device;
@@ -26,7 +27,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use itg_core::flow::{Meter, Proto};
-use itg_session::{Arrivals, FlowCounts, FlowTotals};
+use itg_session::{Arrivals, FlowCounts, FlowTotals, MoreCounts};
 use itg_socket::clock;
 use itg_socket::mmsg::{BATCH, RecvBatch};
 use itg_socket::socket;
@@ -36,6 +37,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use socket2::Socket;
 
+use self::closed::ClosedFlows;
 pub use self::command::{ClassicRx, Command, Drain, PacketFormat, Port, RxEnded, RxFlow};
 use self::connection::Connection;
 use self::device::Device;
@@ -188,6 +190,7 @@ impl Rx {
             queue,
             table: Table {
                 flows: Vec::new(),
+                closed: ClosedFlows::default(),
                 classic: classic::Places::default(),
                 logs: Vec::new(),
                 unix: UnixClock::new(),
@@ -365,6 +368,7 @@ impl Rx {
             socket_drops,
             foreign: self.table.foreign_since(&flow),
             log_lost_records: 0,
+            more: MoreCounts { missing: Some(flow.arrivals.missing()) },
         };
         let lost = HostLoss { socket_drops, buffer_errors, foreign: counts.foreign };
         let stranger = flow.origins.stranger();
@@ -407,7 +411,10 @@ impl Rx {
         self.wake.read().unwrap_or_default();
         while let Ok(command) = self.queue.try_recv() {
             match command {
-                Command::Quit => return false,
+                Command::Quit => {
+                    self.table.close_log(None);
+                    return false;
+                }
                 Command::Datagrams(port, socket) => self.read_datagrams(port, socket),
                 Command::Frames(input, queues) => {
                     self.device = Some(Device::new(*input));
@@ -467,9 +474,7 @@ impl Rx {
                     logs[id] = Some(LogSlot { producer, indices });
                 }
                 Command::CloseLog { id, done } => {
-                    if let Some(log) = self.table.logs.get_mut(id) {
-                        *log = None;
-                    }
+                    self.table.close_log(Some(id));
                     done();
                 }
                 Command::Measure { slot, live, done } => done(self.table.measure(slot, &live)),
@@ -534,6 +539,7 @@ impl Rx {
             self.table.flows.resize_with(slot + 1, || None);
         }
         let drops_before = self.drops(rx.socket).unwrap_or(0);
+        self.table.forget(slot);
         self.table.classic.open(&rx);
         self.table.awaited.open(&rx);
         self.table.flows[slot] = Some(Flow {

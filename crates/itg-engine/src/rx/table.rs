@@ -19,6 +19,7 @@ use itg_socket::socket::{icmp_type, plain};
 use socket2::Socket;
 
 use super::classic::Places;
+use super::closed::{Closed, ClosedFlows};
 use super::origin::{Awaited, Origins, Sender};
 use super::{Drain, PacketFormat, Port, RxEnded, RxFlow};
 use crate::clock_pair::UnixClock;
@@ -108,6 +109,7 @@ pub(super) struct Recognised {
 /// State that a packet may change.
 pub(super) struct Table {
     pub(super) flows: Vec<Option<Flow>>,
+    pub(super) closed: ClosedFlows,
     pub(super) classic: Places,
     pub(super) logs: Vec<Option<LogSlot>>,
     pub(super) unix: UnixClock,
@@ -425,6 +427,7 @@ impl Table {
         self.awaited.came(&flow.rx, &mut flow.origins, None);
         self.awaited.tidy();
         flow.rx.live.end();
+        let mut told = None;
         if let Some(info) = &mut flow.rx.introduction
             && let Some(log) =
                 flow.rx.log.and_then(|id| self.logs.get_mut(id)).and_then(Option::as_mut)
@@ -433,7 +436,7 @@ impl Table {
                 introduce(log, info, None);
             }
             log_lost_records = log.producer.missing_of(info.index);
-            log.producer.note(Note::FlowEnd(FlowEnd {
+            let end = FlowEnd {
                 sent_packets: totals.map(|t| t.packets),
                 sent_bytes: totals.map(|t| t.bytes),
                 skipped_packets: totals.map(|t| t.skipped),
@@ -447,9 +450,54 @@ impl Table {
                 receive_buffer: flow.rx.receive_buffer,
                 foreign_packets: Some(lost.foreign),
                 ..FlowEnd::new(info.index, reason)
-            }));
+            };
+            log.producer.note(Note::FlowEnd(end.clone()));
+            told = flow.rx.log.map(|log| (log, end));
+        }
+        if flow.rx.replies.is_none() && flow.rx.classic.is_none() {
+            self.keep(flow, told);
         }
         log_lost_records
+    }
+
+    /// Keeps a flow that has been counted, for packets that come too late.
+    fn keep(&mut self, flow: Flow, told: Option<(usize, FlowEnd)>) {
+        let RxFlow { slot, handle, proto, flow: number, key, .. } = flow.rx;
+        let Flow { origins, arrivals, .. } = flow;
+        let counted = arrivals.unique();
+        let closed = Closed { handle, proto, flow: number, key, origins, arrivals, counted, told };
+        let forgotten = self.closed.keep(slot, closed);
+        self.tell_again(forgotten);
+    }
+
+    /// Forgets the counted flow of a slot, which gets another one.
+    pub(super) fn forget(&mut self, slot: usize) {
+        let forgotten = self.closed.forget(slot);
+        self.tell_again(forgotten);
+    }
+
+    /// Forgets the counted flows of a log, and the log, or all of them.
+    pub(super) fn close_log(&mut self, id: Option<usize>) {
+        let forgotten = self.closed.forget_all(id);
+        self.tell_again(forgotten);
+        if let Some(log) = id.and_then(|id| self.logs.get_mut(id)) {
+            *log = None;
+        }
+    }
+
+    /// Tells the ends of flows again that got packets too late.
+    fn tell_again(&mut self, forgotten: impl IntoIterator<Item = Closed>) {
+        for closed in forgotten.into_iter().filter(|closed| closed.too_late() > 0) {
+            let (flow, count) = (closed.flow, closed.too_late());
+            tracing::warn!(
+                "flow {flow}: {count} packets came when it had been counted, and are told as lost: --drain waits longer"
+            );
+            if let Some((id, end)) = closed.told
+                && let Some(Some(log)) = self.logs.get_mut(id)
+            {
+                log.producer.note(Note::FlowEnd(FlowEnd { too_late: Some(count), ..end }));
+            }
+        }
     }
 }
 

@@ -223,6 +223,7 @@ impl Plan {
             socket_drops: Some(1),
             foreign: 0,
             log_lost_records: 0,
+            more: Default::default(),
         }
     }
 

@@ -5,7 +5,8 @@ use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Late, Meter, OnOff, Payload, Proto, SocketOptions, Stop};
 use itg_session::{
     ArrivalAccount, ClockReading, DelayMeasure, EndCause, FlowArrivals, FlowCounts, FlowMeasure,
-    FlowTotals, LogSummary, MAGIC, Message, OpenReply, OpenedFlow, ProbeStamps, VERSION,
+    FlowTotals, LogSummary, MAGIC, Message, MoreCounts, OpenReply, OpenedFlow, ProbeStamps,
+    VERSION,
 };
 use proptest::prelude::*;
 
@@ -94,6 +95,7 @@ pub fn examples() -> Vec<(Message, &'static str)> {
                 socket_drops: Some(4),
                 foreign: 5,
                 log_lost_records: 6,
+                more: Default::default(),
             }),
             "08000000 07000000 0100000000000000 0200000000000000 0300000000000000 \
              01 0400000000000000 0500000000000000 0600000000000000",
@@ -357,15 +359,18 @@ pub fn any_totals(ids: u32) -> impl Strategy<Value = FlowTotals> {
 
 /// Any counts of a flow below `ids`.
 pub fn any_counts(ids: u32) -> impl Strategy<Value = FlowCounts> {
-    (0..ids, any::<[u64; 5]>(), any::<Option<u64>>()).prop_map(
-        |(flow, [packets, bytes, unique, foreign, log_lost_records], socket_drops)| FlowCounts {
-            flow,
-            packets,
-            bytes,
-            unique,
-            socket_drops,
-            foreign,
-            log_lost_records,
+    (0..ids, any::<[u64; 5]>(), any::<[Option<u64>; 2]>()).prop_map(
+        |(flow, [packets, bytes, unique, foreign, log_lost_records], [socket_drops, missing])| {
+            FlowCounts {
+                flow,
+                packets,
+                bytes,
+                unique,
+                socket_drops,
+                foreign,
+                log_lost_records,
+                more: MoreCounts { missing },
+            }
         },
     )
 }

@@ -690,6 +690,7 @@ impl World {
             socket_drops: None,
             foreign: 0,
             log_lost_records: log.map_or(0, |log| self.logs[log].left_out),
+            more: Default::default(),
         };
         self.check_counts(handle, &counts);
         self.tell_receiver(flow.session, ReceiverInput::FlowCounted(counts));

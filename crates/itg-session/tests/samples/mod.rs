@@ -68,6 +68,7 @@ pub fn counts(flow: u32) -> FlowCounts {
         socket_drops: Some(0),
         foreign: 0,
         log_lost_records: 0,
+        more: Default::default(),
     }
 }
 

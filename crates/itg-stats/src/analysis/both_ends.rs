@@ -2,7 +2,6 @@
 
 use itg_core::flow::Flow;
 use itg_core::seed::RunSeed;
-use itg_core::transport::Transport;
 use itg_record::Side;
 
 use super::objects::Object;
@@ -23,6 +22,7 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
     // The log that has the arrivals.
     let arrivals = if object.stats.is_round_trip() { sender } else { receiver };
     let lack = arrivals.map_or(Lack::Nothing, Owners::lack);
+    let transport = object.info.as_ref().map(|info| info.spec.proto.properties());
     Facts {
         sent_packets: owners::sent_packets(sender, receiver),
         skipped_packets: owners::either(&object.owners, other, |end| end.skipped_packets),
@@ -30,6 +30,7 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
         received_unique: owners::received(sender, receiver, |end| end.received_unique),
         socket_drops: owners::of_all(&object.owners, other, |end| end.socket_drops),
         shared_drops: [Some(object), peer].into_iter().flatten().any(|o| o.shares_drops),
+        too_late: receiver.and_then(|owners| owners.told(|end| end.too_late)),
         unlogged: owners::unlogged(sender, receiver),
         breaks_off: lack == Lack::Tail,
         lacks_records: lack == Lack::Some,
@@ -41,17 +42,12 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
             .flatten()
             .any(|o| o.contradiction().is_some()),
         waited_packets: owners::either(&object.owners, other, |end| end.waited_packets),
-        stream: is(object, |transport| transport.is_stream),
-        resends: is(object, |transport| transport.resends),
+        stream: transport.is_some_and(|transport| transport.is_stream),
+        resends: transport.is_some_and(|transport| transport.resends),
         by_numbers: object.info.as_ref().is_some_and(|info| info.ditg.is_some()),
         departure_spread_ns: departed(object, peer).and_then(|departed| departed.spread_ns()),
         peer: peer.map(|peer| &peer.stats),
     }
-}
-
-/// Returns true if the transport of a flow is known and has a property.
-fn is(object: &Object, property: impl FnOnce(&Transport) -> bool) -> bool {
-    object.info.as_ref().is_some_and(|info| property(&info.spec.proto.properties()))
 }
 
 /// Departures of a flow from its sender, from the log of either side.
