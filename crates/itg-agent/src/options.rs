@@ -82,10 +82,10 @@ fn require(text: &str) -> Result<Require, String> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OrphanArg {
     /// They stop: when this program is gone, or at the end of the lease
-    #[default]
     Stop,
     /// They stand still while the others cannot be reached, a minute at most: then their nodes leave the run; this
     /// program is not missed
+    #[default]
     Pause,
     /// They go on to their end; after a partition, two nodes may send the same flow
     Finish,
