@@ -161,6 +161,7 @@ impl Ready<'_> {
         let routes = description.routes(&loaded.plan)?;
         let rules = Rules {
             orphan: options.orphan.into(),
+            orphan_after_ns: options.orphan_after.0,
             failover: options.failover.into(),
             lease_ns: options.lease.0,
             console: Some(console),

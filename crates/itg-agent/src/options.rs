@@ -1,5 +1,6 @@
 //! Options of a run over agents.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -20,6 +21,9 @@ pub struct AgentsOptions {
     /// Over agents: what becomes of flows when this program is gone, or a node cannot reach the others
     #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "keys")]
     pub orphan: OrphanArg,
+    /// Over agents: time without this program after which all flows stop and logs are closed
+    #[arg(long, value_name = "T", default_value = "1h", value_parser = orphan_after, requires = "keys")]
+    pub orphan_after: TimeSpan,
     /// Over agents: what becomes of the flows of a node that is gone
     #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "keys")]
     pub failover: FailoverArg,
@@ -34,6 +38,7 @@ impl Default for AgentsOptions {
             keys: None,
             require: Require::All,
             orphan: OrphanArg::default(),
+            orphan_after: TimeSpan(3_600_000_000_000),
             failover: FailoverArg::default(),
             lease: TimeSpan(2_000_000_000),
         }
@@ -54,6 +59,7 @@ impl AgentsOptions {
         vec![
             format!("--require={require}"),
             format!("--orphan={}", name(self.orphan.to_possible_value())),
+            format!("--orphan-after={}ns", self.orphan_after.0),
             format!("--failover={}", name(self.failover.to_possible_value())),
             format!("--lease={}ns", self.lease.0),
         ]
@@ -121,8 +127,15 @@ impl From<FailoverArg> for Failover {
 }
 
 fn lease(text: &str) -> Result<TimeSpan, String> {
+    within(text, 100_000_000..=60_000_000_000, "expected 100ms to 60s")
+}
+
+fn orphan_after(text: &str) -> Result<TimeSpan, String> {
+    within(text, 1_000_000_000..=2_592_000_000_000_000, "expected 1s to 720h")
+}
+
+fn within(text: &str, range: RangeInclusive<u64>, expected: &str) -> Result<TimeSpan, String> {
     let time: TimeSpan =
         text.parse().map_err(|error: itg_experiment::ValueError| error.to_string())?;
-    let range = 100_000_000..=60_000_000_000;
-    if range.contains(&time.0) { Ok(time) } else { Err("expected 100ms to 60s".to_owned()) }
+    if range.contains(&time.0) { Ok(time) } else { Err(expected.to_owned()) }
 }

@@ -19,6 +19,7 @@ use itg_run::receiver_options;
 use itg_socket::clock;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::description::Description;
 use crate::ends::{GIVE_UP_NS, latest_end_ns, received_ns};
@@ -121,6 +122,8 @@ struct Work {
     sent_before_ns: u64,
     draining: bool,
     ending: bool,
+    /// Instant since which there has been no console.
+    alone_since: Option<Instant>,
     /// Reason that no worker was started, as it was said last.
     silence: Option<&'static str>,
 }
@@ -158,6 +161,7 @@ pub(crate) fn begin(
         sent_before_ns: 0,
         draining: false,
         ending: false,
+        alone_since: None,
         silence: None,
     };
     // It ends by itself, or because the agent leaves it.
@@ -199,7 +203,7 @@ impl Work {
                 }
                 Some((worker, event)) = events.recv() => self.heard(worker, event).await,
                 _ = look.tick() => {}
-                _ = orphan.tick(), if self.alone() => self.handle.member.ask(ControlRequest::Look).await,
+                _ = orphan.tick() => self.look_for_console().await,
             }
             self.read_clock().await;
             self.bind_again().await;
@@ -224,6 +228,22 @@ impl Work {
         let seen = self.handle.seen();
         let console = u32::try_from(self.handle.member.join.addresses.len()).unwrap_or(0) - 1;
         !seen.slots.is_empty() && !seen.slots.contains(&console)
+    }
+
+    /// Without a console, follows the run by itself, and has its flows stopped when it is missed for too long.
+    async fn look_for_console(&mut self) {
+        if !self.alone() {
+            self.alone_since = None;
+            return;
+        }
+        let alone = self.alone_since.get_or_insert_with(Instant::now).elapsed();
+        let after = self.replica.borrow().as_ref().map(|replica| replica.rules().orphan_after_ns);
+        self.handle.member.ask(ControlRequest::Look).await;
+        if !self.draining && after.is_some_and(|after| alone > Duration::from_nanos(after)) {
+            tracing::warn!("there has been no console for {} s: flows stop", alone.as_secs());
+            let stop = ControlRequest::Command(Command::Stop { flow: None });
+            self.handle.member.ask(stop).await;
+        }
     }
 
     /// Sends a flow from here on, not before this instant of the monotonic clock.
@@ -722,7 +742,7 @@ impl Work {
         // They end together: without a channel for orders they know that this is the end.
         let workers = std::mem::take(&mut self.workers).into_values();
         let tasks: Vec<_> = workers.map(|worker| worker.task).collect();
-        let until = tokio::time::Instant::now() + WORKER_END;
+        let until = Instant::now() + WORKER_END;
         for mut task in tasks {
             if tokio::time::timeout_at(until, &mut task).await.is_err() {
                 task.abort();

@@ -44,6 +44,8 @@ pub struct Rules {
     pub lease_ns: u64,
     /// Without the console, or without the group.
     pub orphan: Orphan,
+    /// Time without any console after which flows stop, in nanoseconds.
+    pub orphan_after_ns: u64,
     /// Without a node.
     pub failover: Failover,
     /// Slot of the process that started the experiment; it owns no flow.
@@ -55,6 +57,7 @@ impl Default for Rules {
         Self {
             lease_ns: 2_000_000_000,
             orphan: Orphan::default(),
+            orphan_after_ns: 3_600_000_000_000,
             failover: Failover::default(),
             console: None,
         }

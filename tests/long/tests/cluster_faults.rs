@@ -322,10 +322,15 @@ fn with_failover_wait_flows_wait_for_their_node() {
 #[test]
 fn flows_without_a_console_do_as_they_were_told() {
     itg_tests::in_parallel(
-        &[("stop", ("stop", false)), ("pause", ("pause", true)), ("finish", ("finish", true))],
+        &[
+            ("stop", (&["--orphan", "stop"][..], false)),
+            ("pause", (&[], true)),
+            ("pause for 3 s", (&["--orphan-after", "3s"], false)),
+            ("finish", (&["--orphan", "finish"], true)),
+        ],
         |(orphan, goes_on)| {
             let cluster = Cluster::new(3);
-            let run = cluster.run(LONG, &["--lease", "1s", "--orphan", orphan]);
+            let run = cluster.run(LONG, &[&["--lease", "1s"], *orphan].concat());
             cluster.wait_until_it_runs();
             thread::sleep(Duration::from_secs(1));
             drop(run);
@@ -346,7 +351,7 @@ fn flows_without_a_console_do_as_they_were_told() {
                 let got = flow_packets(&report, flow, "receiver");
                 // Of 1200; those that stop do so within some 3 s of 12, on a machine that has time for them.
                 let right = if *goes_on { got > 600 } else { got < 1000 };
-                assert!(right, "{orphan}: flow {flow}: {got}");
+                assert!(right, "{orphan:?}: flow {flow}: {got}");
             }
         },
     );
