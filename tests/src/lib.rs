@@ -13,6 +13,7 @@ mod classic;
 mod cluster;
 mod decode;
 mod ditg;
+mod firewall;
 mod group;
 mod imports;
 mod intervals;
@@ -33,6 +34,7 @@ pub use classic::{
 pub use cluster::{Authority, Cluster, cluster_keys, cluster_program, flow_packets};
 pub use decode::{Packet, decode, json, lists, packets};
 pub use ditg::{is_listening, itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
+pub use firewall::NFT;
 pub use group::{Group, Judged};
 pub use imports::circles;
 pub use intervals::{IntervalLine, interval_lines};
