@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use itg_tests::{Pair, Receiver, Running, json, not_run, program, temp_dir};
+use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Bits per second of the link, bytes of its queue, bytes it may send at once.
@@ -94,7 +95,7 @@ fn a_reply_with_a_forged_time_has_no_round_trip_time() {
         let done = Running::start(pair.sender.command(&program("itg-send")).args(args));
         let done = done.finish(LIMIT).exits(0);
         drop(receiver.stop());
-        let measured: serde_json::Value = serde_json::from_str(&done.out).expect("one object");
+        let measured: Value = serde_json::from_str(&done.out).expect("one object");
         let decoded = json(&[&log]);
         for report in [&measured, &decoded] {
             let flow = &report["flows"][0];
@@ -104,5 +105,64 @@ fn a_reply_with_a_forged_time_has_no_round_trip_time() {
             assert!(max < 10_000_000_000, "{byte}: {max} ns, {flow}");
         }
         assert_eq!(decoded["flows"][0]["delay_percentiles_ns"]["count"], 250, "{byte}: {decoded}");
+    }
+}
+
+/// A firewall in front of the receiver drops a tenth, and datagrams with a wrong checksum come to the flow's port: they
+/// found no full buffer.
+#[test]
+fn a_wrong_checksum_is_no_full_buffer() {
+    let nft = std::path::Path::new("/usr/sbin/nft");
+    if not_run() {
+        return;
+    }
+    if !nft.exists() {
+        return itg_tests::leave_out("nft");
+    }
+    let pair = Pair::new();
+    for rule in [
+        "add table inet a",
+        "add chain inet a in { type filter hook input priority 0; }",
+        "add rule inet a in udp dport 8999 udp length > 100 numgen inc mod 10 == 0 drop",
+    ] {
+        let done = pair.receiver.command(nft).args(rule.split(' ')).status();
+        assert!(done.is_ok_and(|status| status.success()), "{rule}");
+    }
+    let dir = temp_dir();
+    let log = dir.path().join("recv.itg").to_str().expect("UTF-8").to_owned();
+    let receiver =
+        Receiver::run(pair.receiver.command(&program("itg-recv")).args(["-v", "--log", &log]));
+    let args = ["10.77.0.2", "--rate", "1000pps", "--size", "200", "--packets", "2000"];
+    let sending = Running::start(pair.sender.command(&program("itg-send")).args(args));
+    std::thread::sleep(Duration::from_millis(700));
+    // A veth link takes every checksum for right; loopback does not.
+    pair.receiver.within(|| {
+        use nix::sys::socket::{
+            AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
+        };
+        let raw = socket(AddressFamily::Inet, SockType::Raw, SockFlag::empty(), SockProtocol::Udp);
+        let raw = raw.expect("a raw socket");
+        let to = SockaddrIn::new(127, 0, 0, 1, 0);
+        // Ports 4000 and 8999, length 20, checksum 1, 12 bytes of zeros.
+        let mut datagram = vec![0x0f, 0xa0, 0x23, 0x27, 0, 20, 0, 1];
+        datagram.extend([0; 12]);
+        for _ in 0..60 {
+            use std::os::fd::AsRawFd as _;
+            sendto(raw.as_raw_fd(), &datagram, &to, MsgFlags::empty()).expect("sent");
+        }
+    });
+    drop(sending.finish(LIMIT).exits(0));
+    drop(receiver.stop());
+    let report = json(&[&log]);
+    let flow = &report["flows"][0];
+    let lost = &flow["account"]["lost"];
+    assert_eq!(flow["lost"], 200, "{flow}");
+    // The kernel tells whose they were until 6.17.
+    if lost["checksum"] == 60 {
+        assert_eq!((&lost["socket"], &lost["network"]), (&0.into(), &140.into()), "{lost}");
+    } else {
+        assert_eq!((&lost["network"], &lost["unknown"]), (&Value::Null, &200.into()), "{lost}");
+        let notices = flow["notices"].to_string();
+        assert!(notices.contains("60 datagrams with a wrong checksum"), "{notices}");
     }
 }

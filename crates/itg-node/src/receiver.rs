@@ -4,7 +4,6 @@
 mod arrived;
 mod asked_for;
 pub(crate) mod asking;
-mod buffer_errors;
 mod classic;
 mod frames;
 mod given_up;
@@ -20,6 +19,7 @@ mod served;
 mod session_log;
 mod shards;
 mod shared;
+mod udp_errors;
 mod watched;
 
 use std::collections::BTreeMap;
@@ -37,6 +37,7 @@ use itg_session::{
     FlowCounts, FlowTotals, Message, OpenReply, OpenedFlow, ReceiverConfig, ReceiverInput,
     ReceiverOutput, ReceiverSession, Timeouts,
 };
+use itg_socket::UdpErrors;
 use itg_socket::clock;
 use itg_socket::host;
 use itg_socket::socket::{SocketError, plain};
@@ -46,7 +47,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use self::asked_for::{AskedFor, News};
-use self::buffer_errors::BufferErrors;
 pub use self::classic::VisitError;
 pub use self::options::{ClassicNews, ClassicReceiving, ReceiverOptions, SENDERS_PER_ADDRESS};
 use self::origins::{foreign, origin_of};
@@ -57,6 +57,7 @@ use self::session_log::SessionLog;
 use self::shards::Shards;
 pub use self::shared::ReceiverReading;
 use self::shared::{COMMON_LOG, MAX_FLOWS, Shared, log_info};
+use self::udp_errors::ErrorReadings;
 use self::watched::WatchedSession;
 pub use self::watched::{ReceiverWatch, WATCHED_MEASURES, WatchReading, WatchedFlow};
 use crate::clock_probes::ProbeNotes;
@@ -383,7 +384,7 @@ struct Session {
     records: Arc<AtomicU64>,
     /// Records that the common log had lost before this session.
     lost_before: u64,
-    buffer_errors: BufferErrors,
+    udp_errors: ErrorReadings,
 }
 
 impl Session {
@@ -420,7 +421,7 @@ impl Session {
             probes: None,
             records: Arc::default(),
             lost_before: 0,
-            buffer_errors: BufferErrors::default(),
+            udp_errors: ErrorReadings::default(),
         }
     }
 
@@ -485,7 +486,7 @@ impl Session {
                 self.arrive(flow);
             }
             let message = matches!(input, ReceiverInput::Message(_));
-            self.buffer_errors.in_hand(message.then(|| channel.reads()));
+            self.udp_errors.in_hand(message.then(|| channel.reads()));
             self.note(&input, place);
             self.machine.handle(clock::machine_ns(), input, &mut out);
             let mut lost = None;
@@ -573,7 +574,7 @@ impl Session {
                 }
             }
             ReceiverOutput::End { totals } => {
-                let errors = self.buffer_errors.get(sys::buffer_errors);
+                let errors = self.udp_errors.get(sys::udp_errors);
                 if let Some(opened) = self.flows.get(&totals.flow) {
                     self.served.ended(&totals);
                     self.watched.ended(&totals);
@@ -715,14 +716,14 @@ impl Session {
             key: self.keys.as_ref().map(|keys| keys.of(flow)),
         });
         // Only datagrams find full buffers.
-        let errors = &mut self.buffer_errors;
-        let buffer_errors = data.receive_buffer.and_then(|_| errors.get(sys::buffer_errors));
+        let errors = &mut self.udp_errors;
+        let udp_errors = data.receive_buffer.and_then(|_| errors.get(sys::udp_errors));
         let socket = Taken::Shared(data.asked);
         // Where nobody asks for it, nothing is kept.
         if self.shared.told.get().is_some() {
             self.served.opened(&spec, SocketAddr::new(to, data.port));
         }
-        let opened = Opened { slot, socket, live, buffer_errors };
+        let opened = Opened { slot, socket, live, udp_errors };
         let ends = (self.peer.ip(), SocketAddr::new(to, data.port));
         self.watched.opened((&self.run, &spec), ends, &opened, &self.served.clock);
         self.flows.insert(flow, opened);
@@ -753,17 +754,17 @@ impl Session {
     }
 
     /// Has a flow drained and counted, with the host's count of full receive buffers at its end.
-    fn end(&self, opened: &Opened, totals: Option<FlowTotals>, errors: Option<u64>) {
+    fn end(&self, opened: &Opened, totals: Option<FlowTotals>, errors: Option<UdpErrors>) {
         let (told, records) = (self.told.clone(), Arc::clone(&self.records));
         // The receiving thread goes on with its sockets at once.
         let done = Box::new(move |ended: RxEnded| {
             records.fetch_add(ended.records, Ordering::Relaxed);
             drop(told.send(Telling::Ended(ended)));
         });
-        let (slot, before) = (opened.slot, opened.buffer_errors);
-        let buffer_errors = errors.zip(before).map(|(now, before)| now.saturating_sub(before));
+        let (slot, before) = (opened.slot, opened.udp_errors);
+        let udp_errors = errors.zip(before).map(|(now, before)| now.since(before));
         let thread = self.shared.thread_of(opened);
-        thread.ask(Command::End { slot, totals, drain: None, buffer_errors, done });
+        thread.ask(Command::End { slot, totals, drain: None, udp_errors, done });
     }
 
     /// Gives back what a counted flow used.

@@ -760,7 +760,7 @@ impl Run {
             let done = Box::new(move |ended| drop(replied.send(ended)));
             let drain = hurry.then_some(Drain::INTERRUPTED);
             let (slot, totals) = (place, Some(totals.clone()));
-            rx.ask(Command::End { slot, totals, drain, buffer_errors: None, done });
+            rx.ask(Command::End { slot, totals, drain, udp_errors: None, done });
             self.awaited += 1;
         }
         if let Some(orders) = &self.job.orders {

@@ -184,6 +184,13 @@ pub struct FlowEnd {
     pub log_lost_records: u64,
     /// Packets that the kernel dropped at the socket; `None` also where it dropped joined ones, which it counts once.
     pub socket_drops: Option<u64>,
+    /// Packets that the kernel dropped at the receiver's socket because their checksum was wrong; not among
+    /// `socket_drops`, in which logs of before have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum_drops: Option<u64>,
+    /// Datagrams with a wrong checksum at all UDP sockets of the receiver's host while the flow ran, where there were some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum_errors: Option<u64>,
     /// Datagrams that found a full buffer at any socket of the host (of its network namespace) while the flow
     /// ran; `None` where it is not counted, and in logs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,6 +227,8 @@ impl FlowEnd {
             received_bytes: None,
             log_lost_records: 0,
             socket_drops: None,
+            checksum_drops: None,
+            checksum_errors: None,
             buffer_errors: None,
             receive_buffer: None,
             foreign_packets: None,

@@ -324,6 +324,9 @@ pub struct MoreCounts {
     /// Sequence numbers below the largest one of which no packet has arrived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<u64>,
+    /// Packets that the kernel dropped because their checksum was wrong; then `socket_drops` are those of full buffers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checksum_drops: Option<u64>,
 }
 
 /// Bytes of a packet for each packet of a bound, at most: 8 Tbit/s.

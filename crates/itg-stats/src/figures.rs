@@ -194,6 +194,9 @@ pub struct LossSplit {
     pub socket: Option<u64>,
     /// Arrived, but their records did not make it into the log: not among the lost.
     pub log: Option<u64>,
+    /// Dropped by the kernel at the receiver's socket because their checksum was wrong; told in the account.
+    #[serde(skip)]
+    pub checksum: Option<u64>,
     /// Arrived after the receiver had counted the flow, as far as it saw them; told in the account.
     #[serde(skip)]
     pub too_late: Option<u64>,
@@ -204,21 +207,16 @@ pub struct LossSplit {
 }
 
 impl LossSplit {
-    /// Splits `lost` packets by what the receiver counted.
+    /// Gives the network the rest of `lost` packets, by what the receiver counted of the others.
     #[must_use]
-    pub fn of(
-        lost: Option<u64>,
-        skipped: Option<u64>,
-        socket: Option<u64>,
-        log: Option<u64>,
-        too_late: Option<u64>,
-    ) -> Self {
-        let network = lost.and_then(|lost| match socket {
-            Some(socket) => lost.checked_sub(socket)?.checked_sub(too_late.unwrap_or(0)),
+    pub fn of(self, lost: Option<u64>) -> Self {
+        let here = [self.checksum, self.too_late].into_iter().flatten();
+        let network = lost.and_then(|lost| match self.socket {
+            Some(socket) => here.fold(lost.checked_sub(socket), |rest, n| rest?.checked_sub(n)),
             // Some of them, or all, may be the socket's.
             None => Some(0).filter(|_| lost == 0),
         });
-        Self { skipped, socket, log, too_late, network }
+        Self { network, ..self }
     }
 
     /// Adds those of another flow, but for the network's: see [`LossSplit::of`].
@@ -230,6 +228,7 @@ impl LossSplit {
         self.skipped = plus(self.skipped, other.skipped);
         self.socket = plus(self.socket, other.socket);
         self.log = plus(self.log, other.log);
+        self.checksum = plus(self.checksum, other.checksum);
         self.too_late = plus(self.too_late, other.too_late);
     }
 }

@@ -610,6 +610,9 @@ pub const METRICS: &[Metric] = {
             .line_when(Delays, "Arrivals not stamped", |m| m.unstamped_packets > Some(0))
             .is("arrivals without the kernel's time stamp: their delays end when the program read them, as on TCP", "ours"),
         M::packets("account.logged", |m| m.account.logged).is("packets that arrived and are in the log", "ours"),
+        M::packets("account.lost.checksum", |m| m.account.lost.checksum).gate("checksum_drops").csv("checksum_drops")
+            .line_when(Packets, "Dropped, wrong checksum", |m| m.account.lost.checksum > Some(0))
+            .is("part of `lost` that the kernel dropped at the receiver's socket because the checksum was wrong", "ours"),
         M::packets("account.lost.too_late", |m| m.account.lost.too_late).gate("too_late").csv("too_late")
             .line_when(Packets, "Arrived too late", |m| m.account.lost.too_late > Some(0))
             .is("part of `lost` that the receiver saw arrive after it had counted the flow (`--drain`)", "ours"),

@@ -46,6 +46,8 @@ pub struct PacketAccount {
 pub struct LostPackets {
     /// At the receiver's full socket.
     pub socket: Option<u64>,
+    /// At the receiver's socket, since their checksum was wrong; `None` where it did not tell.
+    pub checksum: Option<u64>,
     /// They arrived, but their receiver had counted the flow: so many as it saw; `None` where it saw none, or closed
     /// the port.
     pub too_late: Option<u64>,
@@ -256,11 +258,14 @@ impl PacketAccount {
         self.logged = self.arrived.zip(loss.log).and_then(|(all, not)| all.checked_sub(not));
         let Some(lost) = metrics.lost else { return };
         let (socket, too_late) = (loss.socket.unwrap_or(0), loss.too_late);
+        let checksum = loss.checksum;
+        let parts = [socket, checksum.unwrap_or(0), too_late.unwrap_or(0)];
         let elsewhere =
-            loss.network.and_then(|n| n.checked_add(socket)?.checked_add(too_late.unwrap_or(0)));
+            parts.iter().try_fold(loss.network.unwrap_or(0), |n, part| n.checked_add(*part));
         self.lost = match loss.network.filter(|_| elsewhere == Some(lost)) {
             network @ Some(_) => {
-                LostPackets { socket: Some(socket), too_late, network, unknown: Some(0) }
+                let socket = Some(socket);
+                LostPackets { socket, checksum, too_late, network, unknown: Some(0) }
             }
             None => {
                 let unknown = lost.checked_sub(too_late.unwrap_or(0));

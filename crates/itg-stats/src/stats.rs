@@ -133,6 +133,8 @@ pub struct Facts<'a> {
     pub received_unique: Option<u64>,
     /// Packets the kernel dropped at the receiver's socket.
     pub socket_drops: Option<u64>,
+    /// Packets that it dropped there because their checksum was wrong.
+    pub checksum_drops: Option<u64>,
     /// True if some of these may have been packets of other flows.
     pub shared_drops: bool,
     /// Different packets that arrived after the receiver had counted the flow, as far as it saw them.
@@ -607,9 +609,17 @@ impl FlowStats {
         let here = self.setup.side == Side::Receiver || self.setup.meter == Meter::Owd;
         let (drops, log) = (facts.socket_drops, facts.unlogged.filter(|_| here));
         // Drops of several flows are told with each of them. And no path loses what is sent again: it was in a buffer.
-        let own = !(facts.shared_drops && drops > Some(0) || facts.resends && lost > Some(0));
-        let (lost, socket) = (lost.filter(|_| own), drops.filter(|_| own));
-        LossSplit::of(lost, facts.skipped_packets, socket, log, facts.too_late)
+        let shared = facts.shared_drops && drops.max(facts.checksum_drops) > Some(0);
+        let own = !(shared || facts.resends && lost > Some(0));
+        LossSplit {
+            skipped: facts.skipped_packets,
+            socket: drops.filter(|_| own),
+            checksum: facts.checksum_drops.filter(|_| own),
+            log,
+            too_late: facts.too_late,
+            network: None,
+        }
+        .of(lost.filter(|_| own))
     }
 
     /// Bytes of packets that had arrived before.

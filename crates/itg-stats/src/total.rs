@@ -289,11 +289,12 @@ impl Totals {
         if self.unknown_bursts {
             (metrics.loss_bursts, metrics.loss_burst_mean) = (None, None);
         }
-        let LossSplit { socket, log, too_late, .. } = self.split;
         // The same drops are told with each of the flows that came to a socket.
-        let socket = socket.filter(|_| !self.unknown_socket);
+        let own = |drops: Option<u64>| drops.filter(|_| !self.unknown_socket);
+        let (socket, checksum) = (own(self.split.socket), own(self.split.checksum));
         let lost = metrics.lost.filter(|_| !self.unknown_network);
-        let split = LossSplit::of(lost, metrics.skipped_packets, socket, log, too_late);
+        let skipped = metrics.skipped_packets;
+        let split = LossSplit { skipped, socket, checksum, ..self.split }.of(lost);
         let negative = metrics.negative_delays;
         if self.one_way && self.round_trip {
             metrics.delay_basis = None;

@@ -1,6 +1,7 @@
 //! Tests of this crate as one program: `cargo test -p itg-stats --test cases NAME::` runs those of one file.
 
 mod account;
+mod bins;
 mod clock_report;
 mod clock_set;
 mod curve;

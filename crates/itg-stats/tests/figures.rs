@@ -39,18 +39,28 @@ fn variation_against_the_smallest_and_from_packet_to_packet() {
     assert_eq!((DelayStats::default().ipdv(), DelayStats::default().pdv()), (None, None));
 }
 
+fn split_of(
+    lost: Option<u64>,
+    skipped: Option<u64>,
+    socket: Option<u64>,
+    log: Option<u64>,
+    too_late: Option<u64>,
+) -> LossSplit {
+    LossSplit { skipped, socket, log, too_late, ..LossSplit::default() }.of(lost)
+}
+
 #[test]
 fn losses_are_split() {
-    let split = LossSplit::of(Some(10), Some(3), Some(4), Some(1), None);
+    let split = split_of(Some(10), Some(3), Some(4), Some(1), None);
     assert_eq!(split.network, Some(6), "what is not in the log is not lost");
-    assert_eq!(LossSplit::of(Some(2), None, Some(4), None, None).network, None);
+    assert_eq!(split_of(Some(2), None, Some(4), None, None).network, None);
     let mut sum = split;
-    sum.add(&LossSplit::of(None, None, Some(1), None, None));
+    sum.add(&split_of(None, None, Some(1), None, None));
     assert_eq!((sum.socket, sum.log, sum.skipped), (Some(5), Some(1), Some(3)));
 }
 
 #[test]
 fn packets_that_came_too_late_are_not_lost_in_the_network() {
-    let split = |lost, too_late| LossSplit::of(lost, None, Some(4), None, Some(too_late)).network;
+    let split = |lost, too_late| split_of(lost, None, Some(4), None, Some(too_late)).network;
     assert_eq!((split(Some(10), 5), split(Some(10), 7), split(None, 1)), (Some(1), None, None));
 }

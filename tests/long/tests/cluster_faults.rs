@@ -325,7 +325,7 @@ fn flows_without_a_console_do_as_they_were_told() {
         &[
             ("stop", (&["--orphan", "stop"][..], false)),
             ("pause", (&[], true)),
-            ("pause for 3 s", (&["--orphan-after", "3s"], false)),
+            ("pause for 1 s", (&["--orphan-after", "1s"], false)),
             ("finish", (&["--orphan", "finish"], true)),
         ],
         |(orphan, goes_on)| {

@@ -9,6 +9,7 @@ use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketKey;
 use itg_record::FlowInfo;
 use itg_session::{FlowCounts, FlowMeasure, FlowTotals, Measuring};
+use itg_socket::UdpErrors;
 use itg_socket::reply::ReplyMarks;
 use itg_socket::xdp::{FrameInput, FrameQueue};
 use socket2::Socket;
@@ -191,8 +192,8 @@ pub enum Command {
         /// Lead of this host's clock over the sender's in nanoseconds, as far as that is known.
         ahead_ns: Option<i64>,
     },
-    /// The sender is done: drain the flow, forget it, and tell what was received. `buffer_errors` is how many
-    /// datagrams found a full buffer in this host meanwhile.
+    /// The sender is done: drain the flow, forget it, and tell what was received. `udp_errors` are those
+    /// of this host meanwhile.
     End {
         /// Index of the flow in the table.
         slot: usize,
@@ -201,7 +202,7 @@ pub enum Command {
         /// Limits of the wait for late packets; those of its protocol when `None`.
         drain: Option<Drain>,
         /// Datagrams that found a full buffer.
-        buffer_errors: Option<u64>,
+        udp_errors: Option<UdpErrors>,
         /// Receives what was received.
         done: Box<dyn FnOnce(RxEnded) + Send>,
     },

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use itg_core::flow::{Meter, Proto};
 use itg_session::{Arrivals, FlowCounts, FlowTotals, MoreCounts};
+use itg_socket::UdpErrors;
 use itg_socket::clock;
 use itg_socket::mmsg::{BATCH, RecvBatch};
 use itg_socket::socket;
@@ -344,7 +345,7 @@ impl Rx {
             || "the sender has ended it".to_owned(),
             |totals| totals.reason.to_string(),
         );
-        let ended = self.count(flow, totals, ending.buffer_errors, reason);
+        let ended = self.count(flow, totals, ending.udp_errors, reason);
         (ending.done)(ended);
     }
 
@@ -353,24 +354,25 @@ impl Rx {
         &mut self,
         mut flow: Flow,
         totals: Option<&FlowTotals>,
-        buffer_errors: Option<u64>,
+        udp_errors: Option<UdpErrors>,
         reason: String,
     ) -> RxEnded {
         // The kernel counts in 32 bits, and joined packets once: how many those were is not known.
         let since = self.drops(flow.rx.socket).map(|now| now.wrapping_sub(flow.drops_before));
         let known = since.filter(|&since| since == 0 || !self.takes_joined(flow.rx.socket));
-        let socket_drops = known.map(u64::from);
+        let foreign = self.table.foreign_since(&flow);
+        let lost = HostLoss::of(known.map(u64::from), udp_errors, foreign);
+        let HostLoss { socket_drops, checksum_drops, .. } = lost;
         let mut counts = FlowCounts {
             flow: flow.rx.flow,
             packets: flow.arrivals.packets(),
             bytes: flow.arrivals.bytes(),
             unique: flow.arrivals.unique(),
             socket_drops,
-            foreign: self.table.foreign_since(&flow),
+            foreign,
             log_lost_records: 0,
-            more: MoreCounts { missing: Some(flow.arrivals.missing()) },
+            more: MoreCounts { missing: Some(flow.arrivals.missing()), checksum_drops },
         };
-        let lost = HostLoss { socket_drops, buffer_errors, foreign: counts.foreign };
         let stranger = flow.origins.stranger();
         let (measuring, reordered) = (flow.rx.measuring.take(), flow.arrivals.reordered());
         let records = flow.records;
@@ -439,12 +441,12 @@ impl Rx {
                 Command::Start { slot, epoch_unix_ns, ahead_ns } => {
                     self.table.start(slot, epoch_unix_ns, ahead_ns);
                 }
-                Command::End { slot, totals, drain, buffer_errors, done } => {
+                Command::End { slot, totals, drain, udp_errors, done } => {
                     if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::as_mut) {
                         let since_ns = clock::monotonic_ns();
                         let drain =
                             drain.unwrap_or_else(|| Drain::usual(&flow.rx, totals.is_some()));
-                        let ending = Ending { totals, drain, since_ns, buffer_errors, done };
+                        let ending = Ending { totals, drain, since_ns, udp_errors, done };
                         flow.ending = Some(ending);
                         self.table.draining += 1;
                     }

@@ -11,6 +11,7 @@ use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketHeader;
 use itg_record::{FlowEnd, FlowInfo, Note, ReceivedPacket, Record, flag};
 use itg_session::{Arrivals, FlowMeasure, FlowTotals};
+use itg_socket::UdpErrors;
 use itg_socket::clock;
 use itg_socket::icmp;
 use itg_socket::mmsg::RecvBatch;
@@ -52,7 +53,7 @@ pub(super) struct Ending {
     pub(super) totals: Option<FlowTotals>,
     pub(super) drain: Drain,
     pub(super) since_ns: u64,
-    pub(super) buffer_errors: Option<u64>,
+    pub(super) udp_errors: Option<UdpErrors>,
     pub(super) done: Box<dyn FnOnce(RxEnded) + Send>,
 }
 
@@ -65,13 +66,28 @@ pub(super) struct LogSlot {
 /// Packets of a flow's time that were lost within this host, or were not its own.
 #[derive(Default)]
 pub(super) struct HostLoss {
-    /// At the flow's socket.
+    /// At the flow's socket, since it was full.
     pub(super) socket_drops: Option<u64>,
+    /// There, since their checksum was wrong.
+    pub(super) checksum_drops: Option<u64>,
     /// At all sockets.
-    pub(super) buffer_errors: Option<u64>,
+    pub(super) udp_errors: Option<UdpErrors>,
     /// Foreign packets at the flow's socket: of no flow, or not from the sender of the flow that
     /// they name.
     pub(super) foreign: u64,
+}
+
+impl HostLoss {
+    /// Drops at the flow's socket, by the errors of all sockets in its time.
+    pub(super) fn of(drops: Option<u64>, errors: Option<UdpErrors>, foreign: u64) -> Self {
+        let by_reason = drops.zip(errors).map(|(drops, errors)| errors.of_socket(drops));
+        Self {
+            socket_drops: by_reason.map_or(drops, |split| split.map(|split| split.full)),
+            checksum_drops: by_reason.flatten().map(|split| split.checksum),
+            udp_errors: errors,
+            foreign,
+        }
+    }
 }
 
 /// Facts about the arrival of one packet.
@@ -446,7 +462,9 @@ impl Table {
                 received_bytes: Some(flow.arrivals.bytes()),
                 log_lost_records,
                 socket_drops: lost.socket_drops,
-                buffer_errors: lost.buffer_errors,
+                checksum_drops: lost.checksum_drops,
+                buffer_errors: lost.udp_errors.map(|errors| errors.full),
+                checksum_errors: lost.udp_errors.map(|errors| errors.checksum).filter(|n| *n > 0),
                 receive_buffer: flow.rx.receive_buffer,
                 foreign_packets: Some(lost.foreign),
                 ..FlowEnd::new(info.index, reason)

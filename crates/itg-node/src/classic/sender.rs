@@ -481,7 +481,7 @@ impl Shared {
             slot: flow.place,
             totals: Some(totals),
             drain: Some(if hurry { Drain::INTERRUPTED } else { REPLIES }),
-            buffer_errors: None,
+            udp_errors: None,
             done: Box::new(move |ended| drop(mail.send(Mail::Replied(ended.counts)))),
         });
     }

@@ -214,7 +214,7 @@ impl Session {
     pub(super) fn end_unended(&self) {
         let flows = &self.served.flows;
         let told = |id: &u32| flows.get(id).is_some_and(|flow| flow.totals.is_some());
-        let errors = sys::buffer_errors();
+        let errors = sys::udp_errors();
         for (_, opened) in self.flows.iter().filter(|(id, _)| !told(id)) {
             self.end(opened, None, errors);
         }
@@ -336,8 +336,8 @@ impl Session {
             thread.ask(Command::Stream { socket: data, from: remote, owner, classic: None });
         }
         self.served.opened(spec, local);
-        let buffer_errors = datagrams.then(sys::buffer_errors).flatten();
-        self.flows.insert(flow, Opened { slot, socket: Taken::Own(id), live, buffer_errors });
+        let udp_errors = datagrams.then(sys::udp_errors).flatten();
+        self.flows.insert(flow, Opened { slot, socket: Taken::Own(id), live, udp_errors });
         Ok(OpenedFlow { flow, handle, port: local.port() })
     }
 }

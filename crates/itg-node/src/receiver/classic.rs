@@ -267,7 +267,7 @@ impl Session {
                     slot: opened.slot,
                     totals: None,
                     drain: None,
-                    buffer_errors: None,
+                    udp_errors: None,
                     done: Box::new(move |ended| {
                         drop(told.send(SessionInput::Ended(ended.counts, ended.stranger)));
                     }),
@@ -451,7 +451,7 @@ impl Session {
             }),
             key: None,
         });
-        (Opened { slot, socket: Taken::Own(port), live, buffer_errors: None }, handle)
+        (Opened { slot, socket: Taken::Own(port), live, udp_errors: None }, handle)
     }
 
     /// Returns the description of a flow for a log.

@@ -10,6 +10,7 @@ use itg_core::header::PacketKey;
 use itg_engine::live::FlowLive;
 use itg_engine::rx::{ClassicRx, Command, Origin, PacketFormat, Port, RxFlow, RxHandle};
 use itg_record::FlowInfo;
+use itg_socket::UdpErrors;
 use itg_socket::host;
 use itg_socket::reply::ReplyMarks;
 use itg_socket::socket::{self, ReceiverWishes, SocketError};
@@ -148,7 +149,7 @@ pub(super) struct Opened {
     pub(super) socket: Taken,
     pub(super) live: Arc<FlowLive>,
     /// Datagrams that had found a full buffer in this host before.
-    pub(super) buffer_errors: Option<u64>,
+    pub(super) udp_errors: Option<UdpErrors>,
 }
 
 /// A flow whose packets the receiving threads shall look for.

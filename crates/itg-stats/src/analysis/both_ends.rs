@@ -29,6 +29,7 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
         received_packets: owners::received(sender, receiver, |end| end.received_packets),
         received_unique: owners::received(sender, receiver, |end| end.received_unique),
         socket_drops: owners::of_all(&object.owners, other, |end| end.socket_drops),
+        checksum_drops: owners::of_all(&object.owners, other, |end| end.checksum_drops),
         shared_drops: [Some(object), peer].into_iter().flatten().any(|o| o.shares_drops),
         too_late: receiver.and_then(|owners| owners.told(|end| end.too_late)),
         unlogged: owners::unlogged(sender, receiver),

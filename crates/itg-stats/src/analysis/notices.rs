@@ -69,6 +69,13 @@ pub(super) fn of_flow(
              another's; a larger one holds longer bursts (--receive-buffer, net.core.rmem_max)"
         );
         note(full.filter(|_| stats.side() == Side::Receiver).unwrap_or(0), &words);
+        let damaged =
+            owners.told(|end| end.checksum_errors.filter(|_| end.checksum_drops.is_none()));
+        note(
+            damaged.unwrap_or(0),
+            "datagrams with a wrong checksum came to the receiving host while the flow ran, for this flow's socket or \
+             another's: where its losses were is not known",
+        );
     } else {
         let beyond = owners.beyond_log(|end| end.sent_packets);
         note(beyond.unwrap_or(0), "packets were sent but are not in the log");
