@@ -9,6 +9,7 @@
 
 mod account;
 mod capture;
+mod cases;
 mod classic;
 mod cluster;
 mod decode;
@@ -28,6 +29,7 @@ mod tokens;
 
 pub use account::{Account, accounts};
 pub use capture::{Capture, CapturedPacket};
+pub use cases::{Case, DATAGRAMS, LONG, PLAIN, REPLIES, REQUESTS, Run, Way, adds_up, pause, table};
 pub use classic::{
     ClassicLogServer, ClassicPeer, ClassicReceiver, classic_send, classic_sender, own_address,
 };
