@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use itg_tests::{
     Case, DATAGRAMS, Impairment, LONG, LogServer, NFT, Output, PLAIN, Pair, Receiver, Relay, Run,
-    Running, Way, adds_up, experiments, free_port, json, leave_out, not_run, program, table,
-    temp_dir, wait_for,
+    Running, Way, adds_up, experiments, free_port, json, leave_out, listens, not_run, program,
+    table, temp_dir, wait_for,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -227,4 +227,35 @@ fn experiments_have_the_account_of_what_was_refused() {
     let out = dir.path().join("out").display().to_string();
     let done = run("itg-cluster", &["--local", "--out", &out, "--format", "json"]).exits(1);
     judge(&done, pair.sender.counted("refused") - before);
+}
+
+/// D-ITG's programs keep its exit codes.
+#[test]
+fn programs_of_d_itg_tell_what_was_refused() {
+    if no_nft() {
+        return;
+    }
+    let (pair, dir) = (Pair::new(), temp_dir());
+    pair.sender.count();
+    pair.sender.refuse(DATAGRAMS);
+    let mut command = pair.receiver.command(&program("ITGRecv"));
+    let receiver = Running::start(command.current_dir(dir.path()));
+    listens(&receiver, 9000);
+    let mut before = 0;
+    for (name, words) in [
+        ("ITGSend", "-a 10.77.0.2 -C 500 -c 200 -z 300"),
+        ("ITGSend", "-a 10.77.0.2 -m rttm -C 500 -c 200 -z 300"),
+        ("itg-send", "--classic 10.77.0.2 --rate 500pps --size 200 --packets 300"),
+    ] {
+        let mut command = pair.sender.command(&program(name));
+        command.current_dir(dir.path()).args(words.split(' '));
+        let done = Running::start(&mut command).finish(LIMIT).exits(0);
+        let refused = pair.sender.counted("refused") - before;
+        before += refused;
+        assert_eq!(refused, 30, "{done}");
+        let words = "flow 1: 30 of 300 packets were refused by the kernel (EPERM)";
+        drop(done.says(&format!("{name}: {words}")));
+    }
+    receiver.signal(Signal::SIGINT);
+    drop(receiver.finish(LIMIT));
 }

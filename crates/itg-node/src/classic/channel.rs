@@ -365,6 +365,9 @@ impl Channel<'_> {
                 {
                     totals.reason.cause = EndCause::ReceiverBrokeOff;
                 }
+                if totals.failed > 0 {
+                    self.tell(ClassicProgress::Notice(id, refused_words(&totals, &refused_by)));
+                }
                 self.outcome(id).totals = Some(totals.clone());
                 if let Some(stopped) = stopped {
                     self.sender.shared.conclude(&stopped, &totals, waited, &refused_by);
@@ -428,4 +431,14 @@ impl Channel<'_> {
         }
         self.tell(ClassicProgress::Finished(id));
     }
+}
+
+/// Packets that the kernel refused, by its errors.
+fn refused_words(totals: &FlowTotals, by: &BTreeMap<String, u64>) -> String {
+    let errors: Vec<_> = match by.len() {
+        1 => by.keys().cloned().collect(),
+        _ => by.iter().map(|(error, count)| format!("{count} {error}")).collect(),
+    };
+    let (refused, of) = (totals.failed, totals.packets.saturating_add(totals.failed));
+    format!("{refused} of {of} packets were refused by the kernel ({})", errors.join(", "))
 }
