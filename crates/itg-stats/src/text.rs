@@ -139,6 +139,9 @@ impl Page {
         self.part(m, Part::Delays);
         if m.delay_ns.is_some() {
             self.value("Delay basis", &basis(m.delay_basis), "");
+            let unstamped = m.unstamped_packets.is_some_and(|count| count == m.packets);
+            let end = if unstamped { "its reading" } else { "its arrival at the kernel there" };
+            self.line(&format!("Delays are from the hand-over of a packet to the kernel to {end}"));
         }
         self.part(m, Part::Hosts);
         let f = &m.fidelity;
