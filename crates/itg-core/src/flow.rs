@@ -499,7 +499,8 @@ pub struct Flow {
     seed: RunSeed,
     idt: Resolved,
     size: Resolved,
-    on_off: Option<(Resolved, Resolved)>,
+    /// Few flows have it.
+    on_off: Option<Box<(Resolved, Resolved)>>,
 }
 
 /// A flow that cannot be run as asked.
@@ -596,7 +597,7 @@ impl Flow {
                          packets: make them longer, or leave them out",
                     ));
                 }
-                Some((on, off))
+                Some(Box::new((on, off)))
             }
         };
         Ok(Self { spec, seed, idt, size, on_off })
@@ -659,7 +660,7 @@ impl Flow {
     /// ON and OFF periods in force, in nanoseconds.
     #[must_use]
     pub fn on_off(&self) -> Option<(&Resolved, &Resolved)> {
-        self.on_off.as_ref().map(|(on, off)| (on, off))
+        self.on_off.as_deref().map(|(on, off)| (on, off))
     }
 
     /// Changes that were needed to make the distributions usable, one sentence each.
@@ -729,7 +730,7 @@ impl Flow {
     /// finite mean, infinite if all inter-departure times are 0.
     #[must_use]
     pub fn mean_packet_rate(&self) -> f64 {
-        let share = self.on_off.as_ref().map_or(1.0, |(on, off)| {
+        let share = self.on_off().map_or(1.0, |(on, off)| {
             let (on, off) = (on.mean(), off.mean());
             on / (on + off)
         });

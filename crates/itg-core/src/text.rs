@@ -134,15 +134,61 @@ pub struct Position {
 }
 
 impl Position {
+    /// The beginning of a text.
+    const START: Self = Self { line: 1, column: 1 };
+
     /// The place of a byte of a text.
     #[must_use]
     pub fn of(text: &str, byte: usize) -> Self {
-        let before = text.get(..byte).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Self {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
+        Self::START.behind(&text.as_bytes()[..byte.min(text.len())])
+    }
+
+    /// The place behind some bytes that begin here.
+    fn behind(mut self, bytes: &[u8]) -> Self {
+        for byte in bytes {
+            match byte {
+                b'\n' => self = Self { line: self.line + 1, column: 1 },
+                // A byte within a character is no column.
+                byte if byte & 0xC0 != 0x80 => self.column += 1,
+                _ => {}
+            }
         }
+        self
+    }
+}
+
+/// Bytes between two marks of [`PositionIndex`]: so many are read at most to find a position.
+const STRIDE: usize = 256;
+
+/// Positions in a text, each found in the same time, however long the text is.
+#[derive(Clone, Debug)]
+pub struct PositionIndex<'a> {
+    text: &'a [u8],
+    /// Position of every [`STRIDE`]th byte.
+    marks: Vec<Position>,
+}
+
+impl<'a> PositionIndex<'a> {
+    /// Reads the text once.
+    #[must_use]
+    pub fn of(text: &'a str) -> Self {
+        let text = text.as_bytes();
+        let mut at = Position::START;
+        let marks = text.chunks(STRIDE).map(|chunk| {
+            let next = at.behind(chunk);
+            std::mem::replace(&mut at, next)
+        });
+        let mut marks: Vec<_> = marks.collect();
+        marks.push(at);
+        Self { text, marks }
+    }
+
+    /// The place of a byte: see [`Position::of`].
+    #[must_use]
+    pub fn at(&self, byte: usize) -> Position {
+        let byte = byte.min(self.text.len());
+        let mark = byte / STRIDE;
+        self.marks[mark].behind(&self.text[mark * STRIDE..byte])
     }
 }
 
@@ -218,6 +264,24 @@ mod tests {
         let text = "a\nbéd\n";
         for (byte, line, column) in [(0, 1, 1), (2, 2, 1), (5, 2, 3), (7, 3, 1), (99, 3, 1)] {
             assert_eq!(Position::of(text, byte), Position { line, column }, "byte {byte}");
+            assert_eq!(PositionIndex::of(text).at(byte), Position { line, column }, "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn an_index_finds_every_byte_of_texts_of_all_lengths() {
+        for length in [0, 1, STRIDE - 1, STRIDE, STRIDE + 1, 3 * STRIDE, 3 * STRIDE + 7] {
+            for pattern in ["é\nab", "no line ends here, é", "\n"] {
+                let text: String = pattern.chars().cycle().take(length).collect();
+                let index = PositionIndex::of(&text);
+                for byte in 0..=text.len() + 1 {
+                    assert_eq!(
+                        index.at(byte),
+                        Position::of(&text, byte),
+                        "byte {byte} of {text:?}"
+                    );
+                }
+            }
         }
     }
 

@@ -97,10 +97,11 @@ impl<'a> From<&'a FlowSpec> for CanonicalFlow<'a> {
     }
 }
 
-/// One line for the seed, one for each flow, one for each table of a distribution; the texts of
+/// Hash of the plan: of one line for the seed, one for each flow, one for each table of a distribution; the texts of
 /// distributions are the canonical ones of `itg_core::distribution`.
-pub(crate) fn text(plan: &Plan) -> String {
-    let mut text = format!("itg plan 1\nseed {}\n", plan.seed.0);
+pub(crate) fn hash(plan: &Plan) -> u64 {
+    let mut hash = fnv1a(format!("itg plan 1\nseed {}\n", plan.seed.0).as_bytes());
+    let mut line = |line: String| hash = more(hash, line.as_bytes());
     let tables = plan.flows.iter().flat_map(|planned| {
         let spec = planned.flow.spec();
         let periods = spec.on_off.iter().flat_map(|periods| [&periods.on, &periods.off]);
@@ -113,22 +114,27 @@ pub(crate) fn text(plan: &Plan) -> String {
     for planned in &plan.flows {
         let spec = serde_json::to_string(&CanonicalFlow::from(planned.flow.spec()));
         let spec = spec.expect("a flow is made of numbers, texts and lists");
-        text.push_str(&format!("flow {:?} {:?} {spec}\n", planned.from, planned.to));
+        line(format!("flow {:?} {:?} {spec}\n", planned.from, planned.to));
     }
     for name in tables {
-        let hash = plan.files.get(name).map_or(0, |content| fnv1a(content.as_bytes()));
-        text.push_str(&format!("table {name:?} {hash:016x}\n"));
+        let content = plan.files.get(name).map_or(0, |content| fnv1a(content.as_bytes()));
+        line(format!("table {name:?} {content:016x}\n"));
     }
-    text
+    hash
 }
 
 /// FNV-1a with 64 bits: a fast hash with published constants, not meant against an adversary.
 ///
 /// Source: Fowler, Noll, Vo; RFC 9923.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    more(0xcbf2_9ce4_8422_2325, bytes)
+}
+
+/// The hash of what a hash was taken of, and of more bytes behind it.
+fn more(hash: u64, bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 #[cfg(test)]

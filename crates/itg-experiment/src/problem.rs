@@ -1,6 +1,6 @@
 //! Problems of an experiment: what is wrong, where, and what would have been understood instead.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use itg_core::text::{ConfigError as Problem, Position};
 
@@ -9,15 +9,16 @@ use itg_core::text::{ConfigError as Problem, Position};
 pub struct Positions {
     /// The head of the table.
     pub head: Option<Position>,
-    /// The values of its keys.
-    pub keys: BTreeMap<String, Position>,
+    /// The values of its keys, whose names all tables of a file share.
+    pub keys: Vec<(Arc<str>, Position)>,
 }
 
 impl Positions {
     /// The place of a key, or of the table when it has no such key.
     #[must_use]
     pub fn key(&self, key: &str) -> Option<Position> {
-        self.keys.get(key).copied().or(self.head)
+        let mut keys = self.keys.iter();
+        keys.find(|(name, _)| **name == *key).map(|(_, place)| *place).or(self.head)
     }
 }
 

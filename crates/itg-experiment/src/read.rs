@@ -1,16 +1,16 @@
 //! Reads an experiment file and finds everything that is wrong with it in one pass for the user:
 //! unknown keys by a walk along the schema, bad values by reading again without them.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
-use itg_core::text::{ConfigError as Problem, Position};
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
+use itg_core::text::{ConfigError as Problem, Position, PositionIndex};
+use serde::de::{DeserializeOwned, IntoDeserializer};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::experiment::{Experiment, SCHEMA};
+use crate::experiment::{Experiment, FlowEntry, SCHEMA};
 use crate::problem::{ExperimentError, Positions};
 use crate::schema;
 
@@ -71,62 +71,136 @@ pub(crate) fn experiment(text: &str, origin: &str) -> Result<Experiment, Experim
     typed(root, file)
 }
 
-/// Reads the tables of a file.
+/// Reads the tables of a file. Its flows are read one by one, each let go when it is read: they may be many.
 pub(crate) fn typed(root: DeTable<'_>, file: File<'_>) -> Result<Experiment, ExperimentError> {
-    let File { text, origin } = file;
-    let problem = |at, text_of| file.problem(at, text_of);
-    let refuse = |problems| Err(ExperimentError { problems });
-    let span = 0..text.len();
     let mut root = DeValue::Table(root);
-    let mut problems: Vec<_> = schema::take_unknown_keys(&mut root)
-        .into_iter()
-        .map(|unknown| {
-            let known = unknown.known.iter().map(String::as_str);
-            let hint = itg_core::text::suggestion(&unknown.key, known);
-            let text_of = format!("unknown key `{}`{}: {hint}", unknown.key, unknown.in_table);
-            problem(Some(unknown.at), text_of)
-        })
-        .collect();
-    let places = Found::of(&root, text);
-    let read = loop {
-        let document = Spanned::new(span.clone(), root.clone());
-        match Experiment::deserialize(document.into_deserializer()) {
-            Ok(experiment) => break Some(experiment),
-            Err(error) => {
-                let at = error.span();
-                let message = plain(error.message());
-                if let Some(field) = message.strip_prefix("missing field ") {
-                    // What is missing may be missing because it was taken out as wrong.
-                    if problems.is_empty() {
-                        let at = at.filter(|span| span.start > 0).map(|span| span.start);
-                        problems.push(problem(at, format!("missing key {field}")));
-                    }
-                    break None;
-                }
-                let taken = at.clone().and_then(|span| take_value(&mut root, &span, "", false));
-                let at = at.map(|span| span.start);
-                let Some(key) = taken else {
-                    problems.push(problem(at, message));
-                    break None;
-                };
-                problems.push(problem(at, format!("{key}: {message}")));
-                if problems.len() >= MAX_PROBLEMS {
-                    break None;
-                }
-            }
-        }
+    let mut reading = Reading {
+        file,
+        index: PositionIndex::of(file.text),
+        names: BTreeSet::new(),
+        problems: Vec::new(),
     };
+    for unknown in schema::take_unknown_keys(&mut root) {
+        let known = unknown.known.iter().map(String::as_str);
+        let hint = itg_core::text::suggestion(&unknown.key, known);
+        let text_of = format!("unknown key `{}`{}: {hint}", unknown.key, unknown.in_table);
+        reading.problem(Some(unknown.at), text_of);
+    }
+    let places = Positions { head: None, keys: reading.keys(&root) };
+    let tables = take_flows(&mut root);
+    let mut flows = Vec::with_capacity(tables.len());
+    let path = schema::path_to("", FLOWS);
+    for table in tables {
+        let head = Some(reading.index.at(table.span().start));
+        let places = Positions { head, keys: reading.keys(table.get_ref()) };
+        let flow = reading.value(table, &path, true);
+        flows.extend(flow.map(|flow| FlowEntry { places, ..flow }));
+        if reading.is_full() {
+            break;
+        }
+    }
+    let read = reading.value(Spanned::new(0..file.text.len(), root), "", false);
+    let mut problems = reading.problems;
     problems.sort_by_key(|problem| problem.place);
     match read {
-        Some(mut experiment) if problems.is_empty() => {
-            experiment.origin = origin.to_owned();
-            experiment.places = places.root;
-            for (flow, places) in experiment.flows.iter_mut().zip(places.flows) {
-                flow.places = places;
-            }
-            Ok(experiment)
+        Some(experiment) if problems.is_empty() => {
+            let Experiment { flows: others, .. } = experiment;
+            flows.extend(others);
+            Ok(Experiment { origin: file.origin.to_owned(), places, flows, ..experiment })
         }
-        _ => refuse(problems),
+        _ => Err(ExperimentError { problems }),
+    }
+}
+
+/// Key of the flows of a file.
+const FLOWS: &str = "flow";
+
+/// Takes the flows of a file out of it, if they are tables; else they stay, to be complained of.
+fn take_flows<'t>(root: &mut DeValue<'t>) -> Vec<Spanned<DeValue<'t>>> {
+    let DeValue::Table(root) = root else { return Vec::new() };
+    let are_tables = |flows: &DeValue<'_>| match flows {
+        DeValue::Array(flows) => flows.iter().all(|flow| flow.get_ref().is_table()),
+        _ => false,
+    };
+    if !root.get(FLOWS).is_some_and(|flows| are_tables(flows.get_ref())) {
+        return Vec::new();
+    }
+    match root.remove(FLOWS).map(Spanned::into_inner) {
+        Some(DeValue::Array(flows)) => flows.into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A file that is being read, and what is wrong with it so far.
+struct Reading<'a> {
+    file: File<'a>,
+    index: PositionIndex<'a>,
+    /// Names of keys.
+    names: BTreeSet<Arc<str>>,
+    problems: Vec<Problem>,
+}
+
+impl Reading<'_> {
+    fn problem(&mut self, at: Option<usize>, text: String) {
+        let (origin, place) = (self.file.origin.to_owned(), at.map(|at| self.index.at(at)));
+        self.problems.push(Problem { origin, place, text });
+    }
+
+    /// Returns true if more problems are not looked for.
+    fn is_full(&self) -> bool {
+        self.problems.len() >= MAX_PROBLEMS
+    }
+
+    /// Reads a table at a path again and again, each time without the value that was wrong; none where that goes no
+    /// further.
+    fn value<T: DeserializeOwned>(
+        &mut self,
+        mut value: Spanned<DeValue<'_>>,
+        path: &str,
+        in_array: bool,
+    ) -> Option<T> {
+        loop {
+            let error = match T::deserialize(value.clone().into_deserializer()) {
+                Ok(read) => return Some(read),
+                Err(error) => error,
+            };
+            let at = error.span();
+            let message = plain(error.message());
+            if let Some(field) = message.strip_prefix("missing field ") {
+                // What is missing may be missing because it was taken out as wrong.
+                if self.problems.is_empty() {
+                    let at = at.filter(|span| span.start > 0).map(|span| span.start);
+                    self.problem(at, format!("missing key {field}"));
+                }
+                return None;
+            }
+            let taken = at.clone().and_then(|at| take_value(value.get_mut(), &at, path, in_array));
+            let at = at.map(|span| span.start);
+            let Some(key) = taken else {
+                self.problem(at, message);
+                return None;
+            };
+            self.problem(at, format!("{key}: {message}"));
+            if self.is_full() {
+                return None;
+            }
+        }
+    }
+
+    /// Positions of the keys of a table.
+    fn keys(&mut self, table: &DeValue<'_>) -> Vec<(Arc<str>, Position)> {
+        let DeValue::Table(table) = table else { return Vec::new() };
+        let mut keys = Vec::with_capacity(table.len());
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            let known = self.names.get(name).cloned().unwrap_or_else(|| {
+                let name: Arc<str> = name.into();
+                self.names.insert(Arc::clone(&name));
+                name
+            });
+            keys.push((known, self.index.at(value.span().start)));
+        }
+        keys
     }
 }
 
@@ -204,34 +278,4 @@ fn take_value(
     let hit = hit?;
     table.remove(&hit);
     Some(format!("`{}`{}", hit.get_ref(), schema::in_table(path, in_array)))
-}
-
-/// Positions of the keys of a file.
-struct Found {
-    root: Positions,
-    flows: Vec<Positions>,
-}
-
-impl Found {
-    fn of(root: &DeValue<'_>, text: &str) -> Self {
-        let flows = match root.get("flow").map(Spanned::get_ref) {
-            Some(DeValue::Array(flows)) => flows
-                .iter()
-                .map(|flow| Positions {
-                    head: Some(Position::of(text, flow.span().start)),
-                    keys: keys(flow.get_ref(), text),
-                })
-                .collect(),
-            _ => Vec::new(),
-        };
-        Self { root: Positions { head: None, keys: keys(root, text) }, flows }
-    }
-}
-
-fn keys(table: &DeValue<'_>, text: &str) -> BTreeMap<String, Position> {
-    let DeValue::Table(table) = table else { return BTreeMap::new() };
-    table
-        .iter()
-        .map(|(key, value)| (key.get_ref().to_string(), Position::of(text, value.span().start)))
-        .collect()
 }

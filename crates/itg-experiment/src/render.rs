@@ -4,6 +4,7 @@ use itg_core::distribution::Unit;
 use itg_core::flow::{Late, Meter, Payload};
 use itg_core::text::{align, flow_numbers};
 use itg_core::units::{BitRate, format_bit_rate, format_bytes, format_duration_ns};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Value, json};
 
 use crate::estimate::{Estimate, Method};
@@ -23,11 +24,13 @@ impl Plan {
         text(self, &self.estimate(), most)
     }
 
-    /// The plan with its estimate as one JSON object; keys carry their units, what is unlimited is
+    /// The plan with its estimate as one JSON object over several lines; keys carry their units, what is unlimited is
     /// null.
     #[must_use]
-    pub fn to_json(&self) -> Value {
-        json(self, &self.estimate())
+    pub fn to_json(&self) -> String {
+        let json = PlanJson { plan: self, estimate: self.estimate() };
+        let text = serde_json::to_string_pretty(&json);
+        text.unwrap_or_else(|error| unreachable!("numbers, texts and lists: {error}"))
     }
 
     /// Every setting in force: one line for the run and one for each flow, or for flows that differ
@@ -141,41 +144,60 @@ fn number(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { Value::Null }
 }
 
-fn json(plan: &Plan, estimate: &Estimate) -> Value {
-    let flows = plan.flows.iter().zip(&estimate.flows).map(|(planned, flow)| {
-        json!({
-            "flow": flow.flow,
-            "name": planned.name,
-            "from": planned.from,
-            "to": planned.to,
-            "settings": planned.flow.spec(),
-            "packets": number(flow.packets),
-            "bytes": number(flow.bytes),
-            "packet_rate_pps": number(flow.packet_rate),
-            "bitrate_bps": number(flow.bit_rate),
-            "log_bytes": number(flow.log_bytes),
-            "end_ns": number(flow.end_ns.round()),
-            "method": flow.method.name(),
-        })
-    });
-    let total = &estimate.total;
-    json!({
-        "schema": 1,
-        "name": plan.name,
-        "seed": plan.seed.0,
-        "plan": plan.hash_text(),
-        "flows": flows.collect::<Vec<_>>(),
-        "total": {
+/// A plan as it is written, a flow after the other: keys in their order.
+struct PlanJson<'a> {
+    plan: &'a Plan,
+    estimate: Estimate,
+}
+
+impl Serialize for PlanJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { plan, estimate } = self;
+        let total = &estimate.total;
+        let mut out = serializer.serialize_map(None)?;
+        out.serialize_entry("flows", &FlowsJson(self))?;
+        out.serialize_entry("name", &plan.name)?;
+        out.serialize_entry("notices", &plan.notices)?;
+        out.serialize_entry("plan", &plan.hash_text())?;
+        out.serialize_entry("schema", &1)?;
+        out.serialize_entry("seed", &plan.seed.0)?;
+        let total = json!({
             "packets": number(total.packets),
             "bytes": number(total.bytes),
             "packet_rate_pps": number(total.packet_rate),
             "bitrate_bps": number(total.bit_rate),
             "log_bytes": number(total.log_bytes),
             "end_ns": number(total.end_ns.round()),
-        },
-        "notices": plan.notices,
-        "warnings": estimate.warnings,
-    })
+        });
+        out.serialize_entry("total", &total)?;
+        out.serialize_entry("warnings", &estimate.warnings)?;
+        out.end()
+    }
+}
+
+/// The flows of a plan.
+struct FlowsJson<'a>(&'a PlanJson<'a>);
+
+impl Serialize for FlowsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let PlanJson { plan, estimate } = self.0;
+        serializer.collect_seq(plan.flows.iter().zip(&estimate.flows).map(|(planned, flow)| {
+            json!({
+                "flow": flow.flow,
+                "name": planned.name,
+                "from": planned.from,
+                "to": planned.to,
+                "settings": planned.flow.spec(),
+                "packets": number(flow.packets),
+                "bytes": number(flow.bytes),
+                "packet_rate_pps": number(flow.packet_rate),
+                "bitrate_bps": number(flow.bit_rate),
+                "log_bytes": number(flow.log_bytes),
+                "end_ns": number(flow.end_ns.round()),
+                "method": flow.method.name(),
+            })
+        }))
+    }
 }
 
 /// One line for the run and one for each group of flows that differ in nothing but their streams.

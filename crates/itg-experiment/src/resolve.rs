@@ -47,7 +47,7 @@ impl Plan {
             files: resolved.files,
             profiles: resolved.profiles,
         };
-        plan.hash = canonical::fnv1a(canonical::text(&plan).as_bytes());
+        plan.hash = canonical::hash(&plan);
         Ok(plan)
     }
 }
@@ -91,6 +91,9 @@ impl<'e, 'i> Resolver<'e, 'i> {
 
     pub(crate) fn run(mut self) -> Result<Resolution, PlanError> {
         self.check_run();
+        let counts = self.experiment.flows.iter().map(|entry| entry.count.unwrap_or(1));
+        let all = counts.fold(0_u32, u32::saturating_add).min(MAX_FLOWS);
+        self.flows.reserve_exact(all as usize);
         for entry in &self.experiment.flows {
             self.entry(entry);
         }

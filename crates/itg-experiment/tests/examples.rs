@@ -92,7 +92,7 @@ Warnings:
   flow 2: all of the packets exceed 1472 bytes: where the path's MTU is 1500 they travel in fragments, or not at all
 ";
     assert_eq!(got, want);
-    let json = plan.to_json();
+    let json: serde_json::Value = serde_json::from_str(&plan.to_json()).expect("JSON");
     assert_eq!(json["flows"][0]["packets"], 1000.0);
     assert!(json["flows"][1]["packets"].is_null(), "what is unlimited is null");
     assert_eq!(json["flows"][1]["settings"]["idt"], "constant(500ns)");

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use itg_cli::{Asked, LoadArgs, WordArgs, load_case, print};
 use itg_core::seed::RunSeed;
@@ -38,19 +38,18 @@ pub enum Format {
 /// # Errors
 /// The request makes no sense.
 pub fn run(args: &PlanArgs, words: WordArgs) -> Result<ExitCode> {
-    let (text, json) = match itg_cli::load_any(&args.load)? {
-        Asked::One(loaded) => {
-            let most = if words.verbose > 0 { usize::MAX } else { ROWS };
-            (loaded.plan.render_rows(most), loaded.plan.to_json())
+    let answer = match (itg_cli::load_any(&args.load)?, args.format) {
+        (Asked::One(loaded), Format::Text) => {
+            loaded.plan.render_rows(if words.verbose > 0 { usize::MAX } else { ROWS })
         }
-        Asked::Sweep(sweep, _) => {
+        (Asked::One(loaded), Format::Json) => loaded.plan.to_json() + "\n",
+        (Asked::Sweep(sweep, _), format) => {
             let plan = SweepPlan::of(&args.load, &sweep)?;
-            (plan.text(&sweep), plan.json(&sweep))
+            match format {
+                Format::Text => plan.text(&sweep),
+                Format::Json => format!("{:#}\n", plan.json(&sweep)),
+            }
         }
-    };
-    let answer = match args.format {
-        Format::Text => text,
-        Format::Json => serde_json::to_string_pretty(&json).context("plan as JSON")? + "\n",
     };
     print(&answer)?;
     Ok(ExitCode::SUCCESS)
