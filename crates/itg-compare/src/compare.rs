@@ -1,6 +1,6 @@
 //! Comparison of two reports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use itg_stats::fidelity::Verdict;
 use itg_stats::metric::Metric;
@@ -46,8 +46,9 @@ pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -
     }
     let mut pairs = Vec::new();
     let mut views = View::Same;
+    let by_number: BTreeMap<u32, &Side<'_>> = flows_b.iter().map(|flow| (flow.0, flow)).collect();
     for (number, metrics, curves, side) in &flows_a {
-        if let Some(other) = flows_b.iter().find(|other| other.0 == *number) {
+        if let Some(other) = by_number.get(number) {
             let view = View::of(*side, other.3);
             if view > View::Same && views == View::Same {
                 notices.push(format!(
@@ -70,8 +71,8 @@ pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -
         resampling,
     );
     let missing = |own: &[Side<'_>], other: &[Side<'_>]| -> Vec<u32> {
-        let absent = own.iter().filter(|flow| !other.iter().any(|other| other.0 == flow.0));
-        absent.map(|flow| flow.0).collect()
+        let there: BTreeSet<u32> = other.iter().map(|flow| flow.0).collect();
+        own.iter().map(|flow| flow.0).filter(|flow| !there.contains(flow)).collect()
     };
     Comparison {
         schema: COMPARISON_SCHEMA,
@@ -152,14 +153,14 @@ impl View {
 /// The flows by number, at the side that the total counts; of several runs the first.
 fn flows(report: &Report) -> Vec<Side<'_>> {
     let mut list: Vec<Side<'_>> = Vec::new();
+    let drawn = report.plots.iter().flat_map(|plots| &plots.flows);
+    let drawn: BTreeMap<usize, &Curves> = drawn.map(|flow| (flow.place, &flow.curves)).collect();
     for (place, flow) in report.flows.iter().enumerate() {
         if list.last().is_some_and(|last| last.0 == flow.flow) {
             continue;
         }
-        let drawn = report.plots.iter().flat_map(|plots| &plots.flows);
-        let curves = drawn.into_iter().find(|drawn| drawn.place == place);
         let side = (flow.side, flow.meter == Some("rtt"));
-        list.push((flow.flow, &flow.metrics, curves.map(|drawn| &drawn.curves), side));
+        list.push((flow.flow, &flow.metrics, drawn.get(&place).copied(), side));
     }
     list
 }

@@ -93,18 +93,21 @@ impl Series {
 /// The rate of each flow where it arrived (where no such log is here, where it was sent), and its delay.
 fn series(report: &Report, intervals: &Intervals) -> BTreeMap<String, Series> {
     let here = report.flows.first().map(|flow| host(&flow.src));
+    let sides = ["sender", "receiver"].map(|side| (side, report.of_side(side)));
     let logged = |flow: &FlowReport, side: &str| {
-        let same = |other: &&FlowReport| (&other.run, other.flow) == (&flow.run, flow.flow);
-        report.flows.iter().filter(same).any(|other| other.side == side)
+        sides.iter().any(|(of, flows)| *of == side && flows.contains(&flow.key()))
     };
     let mut all = BTreeMap::new();
+    // How often each name was given: flows may share theirs.
+    let mut given: BTreeMap<String, u64> = BTreeMap::new();
     for (flow, course) in report.flows.iter().zip(&intervals.flows) {
         let basis = flow.metrics.delay_basis;
         let mut add = |start: &str, series: Series| {
             let name = format!("{start} {}", flow.name);
-            let (mut unique, mut number) = (name.clone(), 1);
+            let mut unique = name.clone();
+            let number = given.entry(name.clone()).or_insert(1);
             while all.contains_key(&unique) {
-                number += 1;
+                *number += 1;
                 unique = format!("{name} ({number})");
             }
             all.insert(unique, series);

@@ -66,5 +66,31 @@ fn decode(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, decode);
+/// The report's text of many flows: the time of each flow is the same, however many there are.
+fn text(c: &mut Criterion) {
+    let mut group = c.benchmark_group("text");
+    group.sample_size(10);
+    for flows in [1_000, 4_000, 16_000] {
+        let [mut sender, mut receiver] =
+            [Side::Sender, Side::Receiver].map(|side| TestLog::of(Setup::new(side, "b")));
+        for index in 0..flows {
+            let spec = spec(index + 1, "constant(10us)", "constant(512)", 1);
+            sender.flow(index, &spec, ["b", "b"]);
+            receiver.flow(index, &spec, ["b", "b"]);
+        }
+        let mut analysis = Analysis::new(Options::default());
+        let logs = [sender.finish(), receiver.finish()];
+        for log in &logs {
+            analysis.add_log(log, "many").expect("a good log");
+        }
+        let report = analysis.finish();
+        group.throughput(Throughput::Elements(flows.into()));
+        group.bench_function(flows.to_string(), |b| {
+            b.iter(|| itg_stats::text::render(black_box(&report)));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decode, text);
 criterion_main!(benches);

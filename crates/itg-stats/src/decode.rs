@@ -124,19 +124,17 @@ impl Pass<'_, '_> {
         let mut stats = FlowStats::new((self.setup)(log, index, lane)?);
         for sent in [true, false] {
             let all = sources.iter().map(|&(log, index)| {
-                let records = self.logs[log].blocks.iter().flat_map(|block| block.records());
                 let wanted = move |r: &Record| r.flow == index && (r.kind == Kind::Sent) == sent;
-                let mut records = records.filter(wanted);
+                let all = self.logs[log].blocks.iter().flat_map(|block| block.records());
+                let mut records = all.filter(wanted);
                 (records.next(), records)
             });
             let mut all: Vec<_> = all.collect();
-            let place = |record: &Record| if sent { record.seq } else { record.b };
-            let left = |all: &[(Option<Record>, _)]| {
+            loop {
                 let heads =
                     all.iter().enumerate().filter_map(|(at, (head, _))| Some((at, (*head)?)));
-                heads.min_by_key(|(_, head)| place(head))
-            };
-            while let Some((at, record)) = left(&all) {
+                let next = heads.min_by_key(|(_, head)| if sent { head.seq } else { head.b });
+                let Some((at, record)) = next else { break };
                 stats.add(&record);
                 all[at].0 = all[at].1.next();
             }

@@ -3,7 +3,7 @@
 //! Names carry their unit; a figure that is not known is `null`, and nothing is ever NaN. The keys
 //! are described in `docs/decode.md`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use itg_clocks::{ClockModel, Step};
 use serde::Serialize;
@@ -109,6 +109,12 @@ pub struct FlowReport {
 }
 
 impl FlowReport {
+    /// Number and run, which both sides of a flow share.
+    #[must_use]
+    pub fn key(&self) -> (u32, &str) {
+        (self.flow, &self.run)
+    }
+
     /// The flow in words: `flow 3`, or `flow 3 (call)` where it has a name.
     #[must_use]
     pub fn title(&self) -> String {
@@ -330,6 +336,13 @@ pub fn damage_lines(damage: &[LogDamage]) -> Vec<String> {
 }
 
 impl Report {
+    /// Keys of the flows that have an entry of this side.
+    #[must_use]
+    pub fn of_side(&self, side: &str) -> BTreeSet<(u32, &str)> {
+        let flows = self.flows.iter().filter(|flow| flow.side == side);
+        flows.map(FlowReport::key).collect()
+    }
+
     /// The report as one JSON object over several lines; `docs/report.schema.json` is its schema.
     #[must_use]
     pub fn to_json(&self) -> String {

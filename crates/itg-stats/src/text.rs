@@ -26,8 +26,13 @@ const LINE: &str = "__________________________________________________________";
 #[must_use]
 pub fn render(report: &Report) -> String {
     let mut page = Page(String::new());
-    for flow in report.flows.iter().filter(|flow| !told_by_receiver(report, flow)) {
-        page.flow(flow);
+    // The receiver's entry of a one-way flow says all that the sender's does.
+    let of_receivers = report.of_side("receiver");
+    for flow in &report.flows {
+        let one_way = flow.side == "sender" && flow.meter != Some("rtt");
+        if !(one_way && of_receivers.contains(&flow.key())) {
+            page.flow(flow);
+        }
     }
     if let Some(intervals) = &report.intervals {
         page.intervals(intervals);
@@ -37,15 +42,6 @@ pub fn render(report: &Report) -> String {
     }
     page.total(report);
     page.0
-}
-
-/// Returns true if the receiver's entry of the same one-way flow says all that this one does.
-fn told_by_receiver(report: &Report, flow: &FlowReport) -> bool {
-    flow.side == "sender"
-        && flow.meter != Some("rtt")
-        && report.flows.iter().any(|other| {
-            other.side == "receiver" && (other.flow, &other.run) == (flow.flow, &flow.run)
-        })
 }
 
 /// The text so far. Writing to a `String` cannot fail.

@@ -1,5 +1,7 @@
 //! The flows: a table of all, plots of the worst.
 
+use std::collections::BTreeSet;
+
 use itg_stats::Report;
 use itg_stats::fidelity::Verdict;
 use itg_stats::plot::Plots;
@@ -101,10 +103,8 @@ pub(super) fn overview(report: &Report) -> Markup {
 pub(super) fn details(report: &Report, plots: &Plots) -> Markup {
     let flows = counted(report);
     let open = flows.len() <= FLOWS_OPEN;
-    let others: Vec<_> = flows
-        .iter()
-        .filter(|(place, _)| !plots.flows.iter().any(|flow| flow.place == *place))
-        .collect();
+    let drawn: BTreeSet<usize> = plots.flows.iter().map(|flow| flow.place).collect();
+    let others: Vec<_> = flows.iter().filter(|(place, _)| !drawn.contains(place)).collect();
     html! {
         section aria-label="Single flows" {
             @if !plots.flows.is_empty() && flows.len() > 1 {
