@@ -87,6 +87,8 @@ pub struct Case {
     pub fails: bool,
 }
 
+/// Bytes of a packet.
+const SIZE: u64 = 200;
 /// A flow in whose middle something happens.
 pub const LONG: &str = "--rate 250pps --size 200 --packets 500";
 
@@ -118,6 +120,8 @@ struct Truth {
     overflowed: u64,
     /// Datagrams for which there was no socket any more.
     unheard: u64,
+    /// Segments that were sent again, and counted again.
+    again: u64,
 }
 
 impl Truth {
@@ -127,9 +131,17 @@ impl Truth {
             left: from.counted("left"),
             came: to.counted("came"),
             dropped: to.counted("dropped"),
-            overflowed: to.udp_counter("RcvbufErrors"),
-            unheard: to.udp_counter("NoPorts"),
+            overflowed: to.kernel_counter("Udp:", "RcvbufErrors"),
+            unheard: to.kernel_counter("Udp:", "NoPorts"),
+            again: 0,
         }
+    }
+
+    /// The same of packets in a stream: its kernels send again what is dropped.
+    fn of_stream(from: &Namespace, to: &Namespace) -> Self {
+        let (left, came) = (from.streamed("segments", SIZE), to.streamed("arriving", SIZE));
+        let again = from.kernel_counter("Tcp:", "RetransSegs");
+        Self { refused: 0, left, came, dropped: 0, overflowed: 0, unheard: 0, again }
     }
 
     fn arrived(self) -> u64 {
@@ -163,16 +175,21 @@ impl View<'_> {
     }
 }
 
+const PARTS: [&str; 6] = ["planned", "sent", "refused", "left_out", "not_reached", "arrived"];
+
 /// Panics unless the parts of an account add up, and those that are unknown have a reason.
 #[track_caller]
 pub fn adds_up(view: &str, flow: &Value) {
     let account = &flow["account"];
     let of = |part: &str| account[part].as_u64();
     let words = || format!("{view}: {:#}\nlost {}", account, flow["lost"]);
-    for part in ["planned", "sent", "refused", "left_out", "not_reached", "arrived"] {
+    // Known deviation: the places of `lost`, `logged` and `not_logged` are `null` without a reason.
+    for part in PARTS {
         let has_reason = account["why"][part].as_str().is_some_and(|why| !why.is_empty());
         assert!(of(part).is_some() || has_reason, "{part} without a reason: {}", words());
     }
+    let told = of("sent").is_some() && of("arrived").is_some();
+    assert!(told || flow["lost"].is_null(), "who knows what was lost: {}", words());
     let had_turn = [of("sent"), of("refused"), of("left_out"), of("not_reached")];
     if let (Some(planned), [Some(a), Some(b), Some(c), Some(d)]) = (of("planned"), had_turn) {
         assert_eq!(planned, a + b + c + d, "{}", words());
@@ -218,26 +235,30 @@ fn compare(case: &Case, view: &View<'_>, side: &str, reverse: bool, [truth, back
         _ => truth.refused,
     };
     let arrivals = if at_sender { back } else { truth };
+    // Of a stream that was cut off a part is in buffers, and what was sent again is counted again.
+    let ended = !case.args.contains("tcp") || matches!(case.code, Some(0 | 1));
+    let exact = ended && truth.again + back.again == 0;
     for (path, want) in [
         ("/account/refused", refused),
         ("/account/sent", truth.left),
         ("/account/arrived", arrivals.arrived()),
-        ("/lost", truth.left - arrivals.arrived()),
+        ("/lost", truth.left.abs_diff(arrivals.arrived())),
         ("/account/lost/socket", arrivals.overflowed),
     ] {
-        if let Some(have) = sum(flows(), path) {
-            let accounts: Vec<_> = flows().map(|flow| &flow["account"]).collect();
-            if side == case.breaks_off && path == "/account/arrived" && have < want {
-                continue;
-            }
-            let words = format!("{}, {side}: {truth:?} {back:?}: {accounts:#?}", view.name);
-            assert_eq!((path, have), (path, want), "{words}");
-        }
+        let Some(have) = sum(flows(), path) else { continue };
+        let accounts: Vec<_> = flows().map(|flow| &flow["account"]).collect();
+        let right = match path {
+            "/account/arrived" if side == case.breaks_off || !exact => have <= want,
+            "/account/sent" | "/lost" if !exact => true,
+            _ => have == want,
+        };
+        let words = format!("{}, {side}: {truth:?} {back:?}: {accounts:#?}", view.name);
+        assert!(right, "{path}: {have}, not {want}: {words}");
     }
 }
 
 /// Judges what a report says of all flows of a case.
-fn check(case: &Case, view: &View<'_>, truths: Option<[Truth; 2]>) {
+fn check(case: &Case, view: &View<'_>, [there, back]: [Truth; 2]) {
     for flow in view.flows() {
         adds_up(view.name, flow);
         let verdict = &flow["fidelity"]["verdict"];
@@ -249,6 +270,18 @@ fn check(case: &Case, view: &View<'_>, truths: Option<[Truth; 2]>) {
             // An interrupt is the user's wish, and changes no verdict.
             let why = account["why"]["not_reached"].as_str().unwrap_or("");
             assert!(!much || verdict != "pass" || why.starts_with("interrupted by"), "{words}");
+        }
+        // Where both sides came to their end, everything is known.
+        let ended = case.code.is_some_and(|code| code != 4) && case.disks == ["", ""];
+        if ended && ["live", "both logs"].contains(&view.name) {
+            // As fast as possible for a time is no number of packets.
+            let planless = case.args.contains("max") && case.args.contains("duration");
+            for part in PARTS.into_iter().filter(|_| !planless) {
+                assert!(of(part).is_some(), "{part}: {words}");
+            }
+            // Known deviation: live, of a flow that sent nothing it is not known that nothing was lost.
+            let lost = flow["lost"].as_u64();
+            assert!(lost.is_some() || of("sent") == Some(0), "lost: {words}");
         }
         let planned = of("planned").is_none_or(|planned| [0, planned].contains(&case.planned));
         assert!(planned, "{words}");
@@ -264,11 +297,9 @@ fn check(case: &Case, view: &View<'_>, truths: Option<[Truth; 2]>) {
             assert_eq!(errno, case.errno, "{words}");
         }
     }
-    if let Some([there, back]) = truths {
-        for side in ["sender", "receiver"] {
-            compare(case, view, side, false, [there, back]);
-            compare(case, view, side, true, [back, there]);
-        }
+    for side in ["sender", "receiver"] {
+        compare(case, view, side, false, [there, back]);
+        compare(case, view, side, true, [back, there]);
     }
 }
 
@@ -322,10 +353,8 @@ fn row(case: &Case) {
     let done = sending.finish(LIMIT);
     receiver.running.signal(Signal::SIGINT);
     drop(receiver.running.finish(LIMIT));
-    let there = Truth::of(&pair.sender, &pair.receiver);
-    let back = Truth::of(&pair.receiver, &pair.sender);
-    // Segments of a stream are no packets of a flow.
-    let truths = (!case.args.contains("tcp")).then_some([there, back]);
+    let truth = if case.args.contains("tcp") { Truth::of_stream } else { Truth::of };
+    let truths = [truth(&pair.sender, &pair.receiver), truth(&pair.receiver, &pair.sender)];
     for (name, logs) in [
         ("log of the sender", &[ours.as_path()][..]),
         ("log of the receiver", &[theirs.as_path()]),

@@ -10,7 +10,9 @@ use crate::namespace::Namespace;
 pub const NFT: &str = "/usr/sbin/nft";
 
 /// Counters of packets: those that a rule refused or dropped, those that left the host or came to it.
-const COUNTERS: [&str; 5] = ["refused", "dropped", "left", "came", "segments"];
+const COUNTERS: [&str; 6] = ["refused", "dropped", "left", "came", "segments", "arriving"];
+/// Headers of a segment of a stream: IPv4, and TCP with a time stamp.
+const HEADERS: u64 = 20 + 32;
 /// Packets of flows: no opening of a way, which is shorter, and no signalling.
 const DATA: [&str; 3] = [
     "udp length > 150",
@@ -30,7 +32,7 @@ impl Namespace {
     }
 
     /// Counts the data packets that leave it (behind what [`refuse`](Self::refuse) takes away) and come to it (before
-    /// what [`lose`](Self::lose) does), and segments of streams that leave it.
+    /// what [`lose`](Self::lose) does), and segments of streams.
     #[track_caller]
     pub fn count(&self) {
         self.nft("add table inet a");
@@ -50,7 +52,13 @@ impl Namespace {
             self.nft(&format!("add rule inet a out {data} counter name left"));
             self.nft(&format!("add rule inet a in {data} counter name came"));
         }
-        self.nft("add rule inet a out meta l4proto tcp meta length > 150 counter name segments");
+        for (chain, counter) in [("out", "segments"), ("in", "arriving")] {
+            for signalling in ["tcp dport 9000", "tcp sport 9000"] {
+                self.nft(&format!("add rule inet a {chain} {signalling} accept"));
+            }
+            let segments = "meta l4proto tcp meta length > 150";
+            self.nft(&format!("add rule inet a {chain} {segments} counter name {counter}"));
+        }
     }
 
     #[track_caller]
@@ -74,21 +82,37 @@ impl Namespace {
     #[track_caller]
     #[must_use]
     pub fn counted(&self, counter: &str) -> u64 {
+        self.count_of(counter).0
+    }
+
+    /// Packets of so many bytes in the segments of a counter.
+    #[track_caller]
+    #[must_use]
+    pub fn streamed(&self, counter: &str, size: u64) -> u64 {
+        let (segments, bytes) = self.count_of(counter);
+        (bytes - HEADERS * segments) / size
+    }
+
+    #[track_caller]
+    fn count_of(&self, counter: &str) -> (u64, u64) {
         let text = self.run(NFT, &format!("-j list counter inet a {counter}"));
         let json: Value = serde_json::from_str(&text).expect("JSON");
         let entries = json["nftables"].as_array().expect("a list");
-        let count = entries.iter().find_map(|entry| entry["counter"]["packets"].as_u64());
+        let number = |entry: &Value, key: &str| entry["counter"][key].as_u64();
+        let count =
+            entries.iter().find_map(|entry| number(entry, "packets").zip(number(entry, "bytes")));
         count.expect("a counter")
     }
 
-    /// A counter of the kernel for UDP over IPv4, such as `RcvbufErrors` (datagrams that found a full socket).
+    /// A counter of the kernel for UDP or TCP over IPv4, such as `Udp: RcvbufErrors` (datagrams that found a full
+    /// socket).
     #[track_caller]
     #[must_use]
-    pub fn udp_counter(&self, counter: &str) -> u64 {
+    pub fn kernel_counter(&self, protocol: &str, counter: &str) -> u64 {
         let text = self.run("cat", "/proc/net/snmp");
-        let mut udp = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-        let names = udp.next().expect("names").split(' ');
-        let mut both = names.zip(udp.next().expect("numbers").split(' '));
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
+        let names = lines.next().expect("names").split(' ');
+        let mut both = names.zip(lines.next().expect("numbers").split(' '));
         let (_, count) = both.find(|(name, _)| *name == counter).expect("a counter");
         count.parse().expect("a number")
     }

@@ -2,10 +2,11 @@
 //! against counters of both kernels. Needs root, nft, and ss.
 #![allow(missing_docs, reason = "tests")]
 
-use itg_tests::{Case, DATAGRAMS, LONG, PLAIN, REPLIES, REQUESTS, Way, pause, table};
+use itg_tests::{Case, DATAGRAMS, LONG, NFT, PLAIN, REPLIES, REQUESTS, Way, pause, table};
 use nix::sys::signal::Signal;
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn what_a_kernel_refuses() {
     const REFUSED: Case =
         Case { code: Some(1), fails: true, refuse: [DATAGRAMS, ""], parts: &["refused"], ..PLAIN };
@@ -67,6 +68,74 @@ fn what_a_kernel_refuses() {
         ),
         ("bytes", Case { args: "--rate 500pps --size 200 --bytes 100kB", ..REFUSED }),
         ("duration", Case { args: "--rate 500pps --size 200 --duration 1s", ..REFUSED }),
+        (
+            "udp, what comes back",
+            Case {
+                args: "--meter rtt --rate 500pps --size 200 --packets 500",
+                way: Way::RoundTrip,
+                refuse: ["", DATAGRAMS],
+                ..PLAIN
+            },
+        ),
+        (
+            "tcp, which sends again",
+            Case {
+                args: "--proto tcp --rate 500pps --size 200 --packets 500",
+                refuse: ["meta l4proto tcp meta length > 150 numgen inc mod 50 == 3", ""],
+                ..PLAIN
+            },
+        ),
+        (
+            "udp, four flows of two sockets",
+            Case {
+                args: "--sockets 2 --flows 4 --rate 100pps --size 200 --packets 100",
+                refuse: ["udp length > 150 numgen inc mod 9 == 3", ""],
+                planned: 100,
+                ..REFUSED
+            },
+        ),
+    ]);
+}
+
+#[test]
+fn plans_that_are_carried_out() {
+    const TCP: Case = Case { args: "--proto tcp --rate 500pps --size 200 --packets 500", ..PLAIN };
+    table(&[
+        ("udp", PLAIN),
+        ("icmp", Case { args: "--proto icmp --rate 500pps --size 200 --packets 500", ..PLAIN }),
+        ("tcp", TCP),
+        (
+            "tcp, round trips",
+            Case {
+                args: "--proto tcp --meter rtt --rate 500pps --size 200 --packets 500",
+                way: Way::RoundTrip,
+                ..TCP
+            },
+        ),
+        (
+            "tcp, reverse",
+            Case {
+                args: "--reverse --proto tcp --rate 500pps --size 200 --packets 500",
+                way: Way::Back,
+                ..TCP
+            },
+        ),
+        (
+            "tcp, both ways",
+            Case {
+                args: "--bidir --proto tcp --rate 500pps --size 200 --packets 500",
+                way: Way::Both,
+                ..TCP
+            },
+        ),
+        (
+            "tcp, as fast as possible",
+            Case { args: "--proto tcp --rate max --size 200 --bytes 1MB", planned: 5000, ..TCP },
+        ),
+        (
+            "tcp, as fast as possible for a time",
+            Case { args: "--proto tcp --rate max --size 200 --duration 100ms", planned: 0, ..TCP },
+        ),
     ]);
 }
 
@@ -186,6 +255,53 @@ fn what_is_lost_on_the_way() {
             Case {
                 args: "--proto tcp --rate 500pps --size 200 --packets 500",
                 lose: ["", "tcp dport 8999 numgen inc mod 50 == 3"],
+                ..PLAIN
+            },
+        ),
+        (
+            "udp, a queue of the sending host that is too short",
+            Case {
+                args: LONG,
+                event: Some(|run| {
+                    run.pair
+                        .sender
+                        .tc("qdisc add dev link0 root tbf rate 200kbit burst 2kb limit 1kb");
+                }),
+                ..PLAIN
+            },
+        ),
+        (
+            "udp, to another station",
+            Case {
+                args: LONG,
+                event: Some(|run| {
+                    let neighbour = "10.77.0.2 lladdr 02:00:00:00:00:99 dev link0 nud";
+                    run.pair.sender.ip(&format!("neigh replace {neighbour} permanent"));
+                    pause();
+                    run.pair.sender.ip("neigh del 10.77.0.2 dev link0");
+                }),
+                ..PLAIN
+            },
+        ),
+        (
+            "udp, while a route of the way back is away",
+            Case {
+                args: "--meter rtt --rate 250pps --size 200 --packets 500",
+                way: Way::RoundTrip,
+                event: Some(|run| run.route(&run.pair.receiver, "10.77.0.1", "unreachable")),
+                ..PLAIN
+            },
+        ),
+        (
+            "udp, whose sender is told that nobody listens",
+            Case {
+                args: LONG,
+                event: Some(|run| {
+                    let packets = "udp length > 150 numgen inc mod 10 == 3";
+                    let rule =
+                        format!("add rule inet a lose {packets} counter name dropped reject");
+                    run.pair.receiver.run(NFT, &rule);
+                }),
                 ..PLAIN
             },
         ),
@@ -396,6 +512,27 @@ fn what_a_flow_does_not_reach() {
                     run.sending.signal(Signal::SIGCONT);
                 }),
                 ..PLAIN
+            },
+        ),
+        (
+            "SIGTERM, both ways",
+            Case {
+                args: "--bidir --rate 250pps --size 200 --packets 500",
+                way: Way::Both,
+                code: Some(143),
+                event: Some(|run| run.sending.signal(Signal::SIGTERM)),
+                ..STOPPED
+            },
+        ),
+        (
+            "tcp, both ways, reset by the receiver's host",
+            Case {
+                args: "--bidir --proto tcp --rate 250pps --size 200 --packets 500",
+                way: Way::Both,
+                event: Some(|run| {
+                    drop(run.pair.receiver.run("ss", "-K dst 10.77.0.1 sport = 8999"));
+                }),
+                ..CUT
             },
         ),
     ]);
