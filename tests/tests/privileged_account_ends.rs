@@ -136,8 +136,9 @@ fn a_log_server_that_dies_takes_records_and_no_packets() {
     let live = report(&done)["flows"][0].clone();
     adds_up("live", &live);
     assert_eq!([count(&live, "sent"), count(&live, "arrived")], [500, 500], "{done}");
-    receiver.running.signal(Signal::SIGINT);
-    drop(receiver.running.finish(LIMIT).exits(1).says("not confirmed by the log server"));
+    // It would wait for its server to come back.
+    receiver.running.signal(Signal::SIGKILL);
+    drop(receiver.running.finish(LIMIT));
     let flow = json(&experiments(store.path()))["flows"][0].clone();
     adds_up("what is left at the server", &flow);
     assert!(flow["lost"].is_null(), "{flow:#}");
