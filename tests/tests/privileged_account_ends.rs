@@ -52,6 +52,18 @@ fn what_nobody_tells_is_unknown() {
     const REVERSE: &str = "--reverse --rate 250pps --size 200 --packets 500";
     table(&[
         ("the sender is killed", SENDER),
+        (
+            "the sender is killed, and its log has some blocks",
+            Case {
+                args: "--rate 250pps --size 200 --packets 500 --log-block 16",
+                breaks_off: "sender",
+                ..SENDER
+            },
+        ),
+        (
+            "the receiver is killed, and its log has some blocks",
+            Case { receiver: "--log-block 16", ..RECEIVER },
+        ),
         ("the sender is killed, tcp", Case { args: TCP, ..SENDER }),
         (
             "the sender is killed, round trips",
@@ -85,12 +97,25 @@ fn what_nobody_tells_is_unknown() {
 
 #[test]
 fn what_arrived_and_is_not_in_a_log_is_not_lost() {
+    // Of 500 records some 200 find room.
+    const THEIRS: Case =
+        Case { disks: ["", "16k"], receiver: "--log-block 64", code: Some(1), ..PLAIN };
     table(&[
-        ("a full disk of the receiver", Case { disks: ["", "8k"], code: Some(1), ..PLAIN }),
-        ("a full disk of the sender", Case { disks: ["8k", ""], code: Some(1), ..PLAIN }),
+        ("a full disk of the receiver", THEIRS),
         (
-            "a full disk of the receiver, and losses",
-            Case { disks: ["", "8k"], code: Some(1), lose: ["", DATAGRAMS], ..PLAIN },
+            "a full disk of the receiver, tcp",
+            Case { args: "--proto tcp --rate 500pps --size 200 --packets 500", ..THEIRS },
+        ),
+        ("a full disk of the receiver, and losses", Case { lose: ["", DATAGRAMS], ..THEIRS }),
+        (
+            "a full disk of the sender",
+            Case {
+                args: "--rate 500pps --size 200 --packets 500 --log-block 64",
+                breaks_off: "sender",
+                disks: ["16k", ""],
+                code: Some(1),
+                ..PLAIN
+            },
         ),
         (
             "a full disk of the sender, tcp",
