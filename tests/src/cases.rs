@@ -217,7 +217,7 @@ fn sum<'a>(flows: impl Iterator<Item = &'a Value>, path: &str) -> Option<u64> {
 }
 
 fn is_reverse(case: &Case, flow: &Value) -> bool {
-    case.way == Way::Back || flow["name"] == "reverse"
+    case.way == Way::Back || case.way == Way::Both && flow["flow"] == 2
 }
 
 /// Compares the flows of one direction, as one side has them, with the counts of the kernels.
@@ -340,7 +340,7 @@ fn row(case: &Case) {
         Some(disk) => disk.join(name),
         None => dir.path().join(name),
     };
-    let (ours, theirs) = (log(0, "s.itg"), log(1, "r.itg"));
+    let [ours, reverse, theirs] = [log(0, "s.itg"), log(0, "s.itg.reverse"), log(1, "r.itg")];
     let mut command = pair.receiver.command(&program("itg-recv"));
     command.args(["-v", "--allow-reverse", "--log"]).arg(&theirs).args(words(case.receiver));
     let receiver = Receiver::run(&mut command);
@@ -360,12 +360,13 @@ fn row(case: &Case) {
     let truth = if case.args.contains("tcp") { Truth::of_stream } else { Truth::of };
     let truths = [truth(&pair.sender, &pair.receiver), truth(&pair.receiver, &pair.sender)];
     for (name, logs) in [
-        ("log of the sender", &[ours.as_path()][..]),
-        ("log of the receiver", &[theirs.as_path()]),
-        ("both logs", &[ours.as_path(), theirs.as_path()]),
+        ("log of the sender", &[&ours, &reverse][..]),
+        ("log of the receiver", &[&theirs]),
+        ("both logs", &[&ours, &reverse, &theirs]),
     ] {
-        // Who is killed early may have no log yet.
-        let logs: Vec<_> = logs.iter().copied().filter(|log| log.exists()).collect();
+        // Not each run has flows that come back, and who is killed early may have no log yet.
+        let logs: Vec<_> =
+            logs.iter().map(|log| log.as_path()).filter(|log| log.exists()).collect();
         if case.code.is_none() && logs.is_empty() {
             continue;
         }
