@@ -79,6 +79,10 @@ struct Cli {
     /// (SO_BUSY_POLL), as 50us; costs processor time
     #[arg(long, help_heading = "Receiving", value_name = "T", value_parser = busy_poll)]
     busy_poll: Option<u32>,
+    /// Compare the payload of each packet with the one that its flow's seed or pattern gives, and count those that
+    /// differ (`corrupted`); costs some 50 ns a packet of 1472 bytes, and 1.1 MB a sender
+    #[arg(long, help_heading = "Receiving")]
+    check_payload: bool,
     #[command(flatten)]
     log: LogArgs,
     #[command(flatten)]
@@ -226,6 +230,9 @@ fn settings(cli: &Cli, listen: SocketAddr) -> BTreeMap<String, String> {
     if let Some(us) = cli.busy_poll {
         settings.insert("busy-poll".to_owned(), format!("{us}us"));
     }
+    if cli.check_payload {
+        settings.insert("check-payload".to_owned(), "true".to_owned());
+    }
     settings.insert("engine".to_owned(), cli.engine.to_string());
     settings.insert("once".to_owned(), cli.once.to_string());
     let log_dir =
@@ -297,6 +304,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let options = ReceiverOptions::new(listen)
         .data_port(cli.data_port)
         .shards(usize::from(cli.shards))
+        .check_payload(cli.check_payload)
         .busy_poll_us(cli.busy_poll)
         .frames(frames)
         .receive_buffer_bytes(buffer_or(cli.receive_buffer, RECEIVE_BUFFER))

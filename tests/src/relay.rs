@@ -31,6 +31,8 @@ pub struct Impairment {
     pub twice: f64,
     /// Share that is reordered: it leaves after 1 to 8 of the datagrams behind it.
     pub late: f64,
+    /// Share of which a byte of the payload is changed; the checksum is right again.
+    pub changed: f64,
     /// Number of datagrams behind which all are lost.
     pub lost_behind: Option<usize>,
 }
@@ -46,6 +48,8 @@ pub struct Relayed {
     pub twice: u64,
     /// Passed on behind later ones.
     pub late: u64,
+    /// Passed on with another byte.
+    pub changed: u64,
 }
 
 /// Outcome of one datagram.
@@ -268,7 +272,7 @@ fn pass_datagrams(
             waiting.drain(..).for_each(|(_, leaving)| pass(leaving));
             continue;
         };
-        let bytes = &buffer[..len];
+        let bytes = &mut buffer[..len];
         let due = Instant::now() + delay;
         shared.count(|relayed| relayed.came += 1);
         let place = {
@@ -286,6 +290,13 @@ fn pass_datagrams(
             answers.push(answer(&way, from, source, shared));
             Arc::new(way)
         });
+        if let Some(last) = bytes.last_mut()
+            && impairment.changed > 0.0
+            && chance.is(impairment.changed)
+        {
+            shared.count(|relayed| relayed.changed += 1);
+            *last ^= 0x10;
+        }
         let leaving = || (due, Arc::clone(way), place, bytes.to_vec());
         if chance.is(impairment.late) {
             shared.count(|relayed| relayed.late += 1);

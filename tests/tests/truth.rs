@@ -344,3 +344,53 @@ fn packets_that_come_too_late_are_told() {
     assert_eq!((&beside["foreign_packets"], &beside["lost"]), (&0.into(), &0.into()), "{beside}");
     assert_eq!(beside["account"]["lost"]["too_late"], Value::Null, "{beside}");
 }
+
+/// Bytes that are changed on the way, with a checksum that is right again, are seen where payloads are compared.
+#[test]
+fn payloads_that_were_changed_are_counted() {
+    let dir = temp_dir();
+    let theirs = dir.path().join("recv.itg").to_str().expect("UTF-8").to_owned();
+    let (receiver, data_port) = receiver(&["--log", &theirs, "--check-payload"]);
+    let (here, other) = (receiver.address.ip(), IpAddr::from([127, 0, 0, 2]));
+    let bad = Impairment { seed: 7, changed: 0.1, ..Impairment::default() };
+    let relay = Relay::start(other, SocketAddr::new(here, data_port), bad);
+    let agreements = Relay::start(other, receiver.address, Impairment::default());
+    let (far, near) = (agreements.address.to_string(), receiver.at());
+    let mixed = ["--rate", "500pps", "--size", "uniform(24,900)"];
+    let told = |at: &str, args: &[&str]| -> Value {
+        let done = send(&[&[at, "--packets", "200", "-J"], args].concat()).exits(0);
+        serde_json::from_str::<Value>(&done.out).expect("JSON")["flows"][0].take()
+    };
+    let mut changed = 0;
+    for payload in ["random", "pattern:00ff41"] {
+        let flow = told(&far, &[&mixed[..], &["--payload", payload]].concat());
+        let so_far = relay.relayed().changed;
+        let account = &flow["account"];
+        assert!(so_far > changed, "the relay did nothing");
+        assert_eq!(account["corrupted"], so_far - changed, "{payload}: {flow}");
+        assert_eq!((&account["arrived"], &flow["lost"]), (&200.into(), &0.into()), "{flow}");
+        assert!(flow["notices"].to_string().contains("another payload"), "{flow}");
+        changed = so_far;
+    }
+    for args in [
+        &["--proto", "tcp"][..],
+        &["--burst", "8", "--rate", "max", "--size", "900"],
+        &["--proto", "tcp", "--payload", "pattern:00ff41", "--size", "uniform(24,9000)"],
+    ] {
+        assert_eq!(told(&near, args)["account"]["corrupted"], 0, "{args:?}");
+    }
+    let file = dir.path().join("payload");
+    std::fs::write(&file, b"from a file ").expect("writable");
+    // The table is that of the replies, which are not compared.
+    assert_eq!(told(&near, &["--meter", "rtt"])["account"]["corrupted"], Value::Null);
+    let unknown = told(&near, &["--payload", &format!("file:{}", file.display())]);
+    assert_eq!(unknown["account"]["corrupted"], Value::Null, "nobody knows the file: {unknown}");
+    assert!(unknown["account"]["why"]["corrupted"].is_string(), "{unknown}");
+    drop((relay.finish(), agreements));
+    drop(receiver.stop());
+    let report = json(&[&theirs]);
+    let flows = report["flows"].as_array().expect("a list");
+    let counts = flows.iter().filter_map(|flow| flow["account"]["corrupted"].as_u64());
+    assert_eq!(counts.sum::<u64>(), changed, "{report}");
+    assert_eq!(report["total"]["account"]["corrupted"], Value::Null, "one flow's is not known");
+}

@@ -427,6 +427,7 @@ fn told_of(ended: &Ended<'_>) -> Told {
         refused: ended.totals.map(|totals| totals.failed),
         refused_by: ended.refused_by.clone(),
         arrived: ended.counts.map(|counts| counts.unique),
+        corrupted: ended.counts.and_then(|counts| counts.more.corrupted),
         end: ended.totals.map(|totals| totals.reason.to_string()),
         interrupted: ended.totals.is_some_and(|totals| totals.reason.is_interrupted()),
         no_plan,
@@ -468,7 +469,7 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
         None => not_judged(),
     };
     metrics.settle(told_of(ended));
-    let notices = ended.notices.iter().cloned().chain(metrics.end_notices()).collect();
+    let notices = ended.notices.iter().cloned().chain(metrics.account_notices()).collect();
     total.add(&volume, &metrics);
     let address = |at: Option<SocketAddr>| at.map_or_else(String::new, |at| at.to_string());
     FlowReport {

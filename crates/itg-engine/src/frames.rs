@@ -28,27 +28,49 @@ pub(crate) struct Frames {
     passing: Option<(u32, PacketHeader, usize)>,
 }
 
+/// A part of a stream that has come.
+pub(crate) enum Passing<'a> {
+    /// The next bytes of a packet's payload, which ends `left` bytes behind the first of them.
+    Bytes {
+        /// Size of the packet.
+        size: u32,
+        /// Its header.
+        header: PacketHeader,
+        /// Bytes from the first of these to its end.
+        left: usize,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// A packet whose last byte has come.
+    Packet {
+        /// Its size.
+        size: u32,
+        /// Its header.
+        header: PacketHeader,
+    },
+}
+
 impl Frames {
-    /// Takes the next bytes of the stream and calls `packet(size, header)` for each packet whose
-    /// last byte is among them.
+    /// Takes the next bytes of the stream and calls `on` for what they bring, in its order.
     ///
     /// # Errors
     /// An impossible length or time; the stream is not read on.
     pub(crate) fn take(
         &mut self,
         mut bytes: &[u8],
-        mut packet: impl FnMut(u32, PacketHeader),
+        mut on: impl FnMut(Passing<'_>),
     ) -> Result<(), BadFrame> {
         loop {
             if let Some((size, header, left)) = self.passing {
                 let passed = left.min(bytes.len());
+                on(Passing::Bytes { size, header, left, bytes: &bytes[..passed] });
                 bytes = &bytes[passed..];
                 if passed < left {
                     self.passing = Some((size, header, left - passed));
                     return Ok(());
                 }
                 self.passing = None;
-                packet(size, header);
+                on(Passing::Packet { size, header });
             }
             let wanted = self.head_len()?;
             let missing = wanted - self.filled;
@@ -116,7 +138,12 @@ mod tests {
             let mut frames = Frames::default();
             let mut got = Vec::new();
             for piece in bytes.chunks(cut) {
-                frames.take(piece, |size, header| got.push((size, header))).expect("good stream");
+                let taken = frames.take(piece, |passing| {
+                    if let Passing::Packet { size, header } = passing {
+                        got.push((size, header));
+                    }
+                });
+                taken.expect("good stream");
             }
             assert!(!frames.within_packet());
             let want: Vec<_> = sizes
@@ -135,14 +162,14 @@ mod tests {
     fn impossible_times_are_refused() {
         let mut bytes = stream(&[100]);
         bytes[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
-        let got = Frames::default().take(&bytes, |_, _| panic!("no packet"));
+        let got = Frames::default().take(&bytes, |_| panic!("no packet"));
         assert_eq!(got, Err(BadFrame::Time));
     }
 
     #[test]
     fn impossible_lengths_are_refused() {
         for size in [0, 1, 15, MAX_FRAME + 1, u32::MAX] {
-            let got = Frames::default().take(&size.to_le_bytes(), |_, _| panic!("no packet"));
+            let got = Frames::default().take(&size.to_le_bytes(), |_| panic!("no packet"));
             assert_eq!(got, Err(BadFrame::Length(size)));
         }
         let text = BadFrame::Length(0).to_string();

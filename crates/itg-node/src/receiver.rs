@@ -5,6 +5,7 @@ mod arrived;
 mod asked_for;
 pub(crate) mod asking;
 mod classic;
+mod contents;
 mod frames;
 mod given_up;
 mod laws;
@@ -48,6 +49,7 @@ use tokio::task::JoinSet;
 
 use self::asked_for::{AskedFor, News};
 pub use self::classic::VisitError;
+use self::contents::Contents;
 pub use self::options::{ClassicNews, ClassicReceiving, ReceiverOptions, SENDERS_PER_ADDRESS};
 use self::origins::{foreign, origin_of};
 use self::ports::{Asked, Opened, Sought, Taken};
@@ -385,6 +387,7 @@ struct Session {
     /// Records that the common log had lost before this session.
     lost_before: u64,
     udp_errors: ErrorReadings,
+    contents: Contents,
 }
 
 impl Session {
@@ -422,6 +425,7 @@ impl Session {
             records: Arc::default(),
             lost_before: 0,
             udp_errors: ErrorReadings::default(),
+            contents: Contents::default(),
         }
     }
 
@@ -702,6 +706,9 @@ impl Session {
         let flow = spec.id;
         let to = local.map_or(ip, |address| address.ip());
         let introduction = self.introduction(&spec, SocketAddr::new(to, data.port));
+        let checked = self.shared.options.check_payload;
+        let check = checked.then(|| self.contents.check(&spec, self.seed, self.keys.is_some()));
+        let check = check.flatten();
         let (handle, live) = self.shared.look_for(Sought {
             slot,
             spread: data.asked.spreads(),
@@ -714,6 +721,7 @@ impl Session {
             measured: true,
             classic: None,
             key: self.keys.as_ref().map(|keys| keys.of(flow)),
+            check,
         });
         // Only datagrams find full buffers.
         let errors = &mut self.udp_errors;

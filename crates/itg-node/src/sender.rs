@@ -554,6 +554,7 @@ impl Run {
             measuring: Some(Box::default()),
             classic: None,
             key: self.key_of(place),
+            check: None,
             marks: None,
         })));
         let v6 = data.remote.is_ipv6();

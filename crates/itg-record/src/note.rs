@@ -180,6 +180,9 @@ pub struct FlowEnd {
     pub received_unique: Option<u64>,
     /// Bytes that arrived.
     pub received_bytes: Option<u64>,
+    /// Packets that arrived with another payload than their flow's; `None` where payloads were not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrupted_packets: Option<u64>,
     /// Records of this flow that did not make it into the log.
     pub log_lost_records: u64,
     /// Packets that the kernel dropped at the socket; `None` also where it dropped joined ones, which it counts once.
@@ -225,6 +228,7 @@ impl FlowEnd {
             received_packets: None,
             received_unique: None,
             received_bytes: None,
+            corrupted_packets: None,
             log_lost_records: 0,
             socket_drops: None,
             checksum_drops: None,

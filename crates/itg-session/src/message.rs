@@ -327,6 +327,9 @@ pub struct MoreCounts {
     /// Packets that the kernel dropped because their checksum was wrong; then `socket_drops` are those of full buffers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum_drops: Option<u64>,
+    /// Packets with another payload than their flow's, where payloads were compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corrupted: Option<u64>,
 }
 
 /// Bytes of a packet for each packet of a bound, at most: 8 Tbit/s.

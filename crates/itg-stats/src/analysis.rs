@@ -238,7 +238,7 @@ impl<'a> Analysis<'a> {
             flow.metrics.congestion_control =
                 of_sender.and_then(|object| tcp::congestion_control(&object.tcp));
             flow.metrics.settle(told(object, peer, &facts));
-            flow.notices.extend(flow.metrics.end_notices());
+            flow.notices.extend(flow.metrics.account_notices());
             flow
         });
         for ((key, object), mut report) in all.into_iter().zip(made) {

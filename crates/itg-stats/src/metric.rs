@@ -570,7 +570,7 @@ pub const METRICS: &[Metric] = {
             .is("arrived, but not in the log: not lost", "ours"),
         M::packets("ledger.loss.network", |m| m.ledger.loss.network).csv("ledger_loss_network")
             .line_when(Packets, "Lost in the network", lost_somewhere)
-            .is("`lost` − `ledger.loss.socket`, see below", "ours"),
+            .is("`lost` − `ledger.loss.socket` − `account.lost.too_late`, see below", "ours"),
         M::time("ledger.departure_ns.p50", |m| m.ledger.departure_ns.map(|w| w.p50)).csv("ledger_departure_p50_ns")
             .line_when(Hosts, "Send stack, median", |m| m.ledger.departure_ns.is_some())
             .is("median of left the sender's network stack − handed to the kernel (`--tx-stamps`)", "ours"),
@@ -619,6 +619,10 @@ pub const METRICS: &[Metric] = {
         M::packets("lost_at_end", |m| m.lost_at_end).gate("lost_at_end").csv("lost_at_end").sum(|m| &mut m.lost_at_end)
             .line_when(Packets, "Lost at the very end", |m| m.lost_at_end > Some(0))
             .is("part of `lost` behind the last packet of a flow that arrived", "RFC 3357, ours"),
+        M::packets("account.corrupted", |m| m.account.corrupted).gate("corrupted").csv("corrupted")
+            .line_when(Packets, "Corrupted payloads", |m| m.account.corrupted > Some(0)).sum(|m| &mut m.account.corrupted)
+            .counter("itg_flow_corrupted_packets_total", "Packets with another payload than their flow's; once it has ended.")
+            .is("arrivals with another payload than their flow's (`itg-recv --check-payload`)", "ours"),
         M::packets("account.not_logged", |m| m.account.not_logged).gate("not_logged").is("as `ledger.loss.log`", "ours"),
         M::number("bitrate_over_plan_bps", BitRate, |m| m.bitrate_over_plan_bps).gate("bitrate_over_plan")
             .csv("bitrate_over_plan_bps").line_when(Packets, "Bitrate over the plan", is_cut_short)

@@ -30,6 +30,8 @@ pub struct PacketAccount {
     pub arrived: Option<u64>,
     /// Further arrivals of these; no part of any sum.
     pub duplicated: Option<u64>,
+    /// Arrivals with another payload than their flow's; no part of any sum.
+    pub corrupted: Option<u64>,
     /// Packets that were sent and did not arrive.
     pub lost: LostPackets,
     /// Packets that arrived and are in the log of that side.
@@ -70,6 +72,8 @@ pub struct Told {
     pub planned_ns: Option<u64>,
     /// Different packets that arrived.
     pub arrived: Option<u64>,
+    /// Arrivals with another payload than their flow's.
+    pub corrupted: Option<u64>,
     /// Reason of the flow's end; `None` where no account of its sender tells it.
     pub end: Option<String>,
     /// True if the user ended it: what was not reached is no fault of the traffic.
@@ -142,6 +146,7 @@ impl Metrics {
             refused: told.refused,
             refused_by: told.refused_by,
             arrived: told.arrived,
+            corrupted: told.corrupted,
             ..PacketAccount::default()
         };
         account.take(self);
@@ -193,13 +198,19 @@ impl Metrics {
                 account.note(key, why.to_owned());
             }
         }
+        if account.corrupted.is_none() {
+            account.note(
+                "corrupted",
+                "payloads were not compared: itg-recv --check-payload".to_owned(),
+            );
+        }
         self.account = account;
         self.judge_account(told.interrupted, had_turn);
     }
 
-    /// Notices on the very end of a flow: packets that were lost there, and those that came when nobody waited any more.
+    /// Notices on packets that were lost at the very end of a flow, came when nobody waited any more, or were changed.
     #[must_use]
-    pub fn end_notices(&self) -> Vec<String> {
+    pub fn account_notices(&self) -> Vec<String> {
         // Of a flow of which nothing arrived the loss says it.
         let some = self.lost_at_end.filter(|count| *count > 0 && Some(*count) != self.sent_packets);
         let at_end = some.map(|count| match count {
@@ -209,7 +220,10 @@ impl Metrics {
         let too_late = self.account.lost.too_late.filter(|count| *count > 0).map(|count| {
             format!("{count} packets came when the receiver had counted the flow, and are told as lost: --drain waits longer")
         });
-        at_end.into_iter().chain(too_late).collect()
+        let corrupted = self.account.corrupted.filter(|count| *count > 0);
+        let corrupted = corrupted
+            .map(|count| format!("{count} packets arrived with another payload than their flow's"));
+        [at_end, too_late, corrupted].into_iter().flatten().collect()
     }
 
     /// Adds the refusals of a flow, by error.

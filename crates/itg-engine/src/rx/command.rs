@@ -15,6 +15,7 @@ use itg_socket::xdp::{FrameInput, FrameQueue};
 use socket2::Socket;
 
 use super::Origin;
+use super::contents::PayloadCheck;
 use crate::live::FlowLive;
 use crate::log::Producer;
 
@@ -112,6 +113,8 @@ pub struct RxFlow {
     pub classic: Option<ClassicRx>,
     /// Key with which its packets prove where they come from; others are foreign.
     pub key: Option<PacketKey>,
+    /// Compares the payloads of its packets, where that is wanted and possible.
+    pub check: Option<PayloadCheck>,
     /// Marks of its packets that are sent back; those of the socket when `None`.
     pub marks: Option<ReplyMarks>,
 }

@@ -118,7 +118,7 @@ impl Connection {
 
     /// Returns true if whole messages must be read, not only their first bytes.
     pub(super) fn wants_whole(&self, table: &Table) -> bool {
-        self.port.proto == Proto::Sctp || table.round_trips > 0 && self.port.owner.is_none()
+        self.port.proto == Proto::Sctp || table.reads_whole(self.port)
     }
 
     /// Returns true while something waits to be sent back.

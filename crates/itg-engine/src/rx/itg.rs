@@ -6,9 +6,10 @@ use itg_record::MAX_RUN;
 
 use super::Port;
 use super::closed::Latecomers;
+use super::contents::PayloadCheck;
 use super::stream::StreamEvents;
 use super::table::{Arrival, Decoded, Message, Table};
-use crate::frames::Frames;
+use crate::frames::{Frames, Passing};
 
 /// Packets of one flow with successive numbers that have everything else in common.
 struct Run {
@@ -73,6 +74,12 @@ impl Table {
             }
             self.is_from(slot, message.from, count).then_some((slot, header))
         });
+        if self.checks > 0
+            && let Some((slot, header)) = &flow
+            && let Some(check) = self.check_of(*slot)
+        {
+            check.packets(header.seq, count, size as usize, &rest[..taken]);
+        }
         // Those that are too late are nobody else's.
         Decoded { flow, count: if too_late { 0 } else { count }, size, taken }
     }
@@ -87,14 +94,23 @@ impl Table {
         now_ns: u64,
     ) -> Result<StreamEvents, String> {
         let mut events = StreamEvents::default();
-        let taken =
-            frames.take(bytes, |size, header| match self.find(header.handle, Proto::Tcp, owner) {
+        let taken = frames.take(bytes, |passing| match passing {
+            Passing::Bytes { .. } if self.checks == 0 => {}
+            Passing::Bytes { size, header, left, bytes } => {
+                let slot = self.find(header.handle, Proto::Tcp, owner);
+                if let Some(check) = slot.and_then(|slot| self.check_of(slot)) {
+                    check.piece(header.seq, size, left, bytes);
+                }
+            }
+            Passing::Packet { size, header } => match self.find(header.handle, Proto::Tcp, owner) {
                 Some(slot) => {
                     let arrival = Arrival { size, ..*arrival };
+                    self.check_of(slot).into_iter().for_each(PayloadCheck::passed);
                     events.send_back |= self.arrived(slot, &header, &arrival, 1, now_ns);
                 }
                 None => events.stranger = true,
-            });
+            },
+        });
         taken.map(|()| events).map_err(|error| error.to_string())
     }
 

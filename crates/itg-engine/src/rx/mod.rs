@@ -9,6 +9,7 @@ mod classic;
 mod closed;
 mod command;
 mod connection;
+mod contents;
 mod device;
 mod itg;
 mod origin;
@@ -27,7 +28,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use itg_core::flow::{Meter, Proto};
-use itg_session::{Arrivals, FlowCounts, FlowTotals, MoreCounts};
+use itg_session::{Arrivals, FlowTotals};
 use itg_socket::UdpErrors;
 use itg_socket::clock;
 use itg_socket::mmsg::{BATCH, RecvBatch};
@@ -41,6 +42,7 @@ use socket2::Socket;
 use self::closed::ClosedFlows;
 pub use self::command::{ClassicRx, Command, Drain, PacketFormat, Port, RxEnded, RxFlow};
 use self::connection::Connection;
+pub use self::contents::{Expected, PayloadCheck};
 use self::device::Device;
 pub use self::origin::Origin;
 use self::origin::{Awaited, Origins};
@@ -201,6 +203,7 @@ impl Rx {
                 foreign_total: Arc::default(),
                 round_trips: 0,
                 proofs: 0,
+                checks: 0,
                 draining: 0,
                 connections: 0,
             },
@@ -362,17 +365,7 @@ impl Rx {
         let known = since.filter(|&since| since == 0 || !self.takes_joined(flow.rx.socket));
         let foreign = self.table.foreign_since(&flow);
         let lost = HostLoss::of(known.map(u64::from), udp_errors, foreign);
-        let HostLoss { socket_drops, checksum_drops, .. } = lost;
-        let mut counts = FlowCounts {
-            flow: flow.rx.flow,
-            packets: flow.arrivals.packets(),
-            bytes: flow.arrivals.bytes(),
-            unique: flow.arrivals.unique(),
-            socket_drops,
-            foreign,
-            log_lost_records: 0,
-            more: MoreCounts { missing: Some(flow.arrivals.missing()), checksum_drops },
-        };
+        let mut counts = flow.counts(&lost);
         let stranger = flow.origins.stranger();
         let (measuring, reordered) = (flow.rx.measuring.take(), flow.arrivals.reordered());
         let records = flow.records;
@@ -529,12 +522,12 @@ impl Rx {
 
     fn open(&mut self, rx: RxFlow) {
         let round_trip = rx.meter == Meter::Rtt && rx.replies.is_none();
-        if round_trip {
-            self.table.round_trips += 1;
+        if round_trip || rx.check.is_some() {
             self.full.get_or_insert_with(|| RecvBatch::new(FULL_BATCH, FULL_BUFFER));
         }
         // Replies must not wait for a nap either.
-        self.table.round_trips += usize::from(rx.replies.is_some());
+        self.table.round_trips += usize::from(round_trip || rx.replies.is_some());
+        self.table.checks += usize::from(rx.check.is_some());
         self.table.proofs += usize::from(rx.key.is_some());
         let slot = rx.slot;
         if self.table.flows.len() <= slot {
@@ -604,7 +597,7 @@ impl Rx {
             Source::Datagrams(port, socket) => {
                 let port = *port;
                 self.joined |= port.joined;
-                let whole = port.joined || self.table.round_trips > 0 && port.owner.is_none();
+                let whole = port.joined || self.table.reads_whole(port);
                 let batch = match &mut self.full {
                     Some(full) if whole => full,
                     _ => &mut self.short,

@@ -200,7 +200,7 @@ impl Stream {
         self.named = 0;
         if let Framing::Itg(frames) = &mut self.framing {
             // No packet is as short as that: only the length is judged.
-            let judged = frames.take(&name, |_, _| {});
+            let judged = frames.take(&name, |_| {});
             judged.map_err(|error| Some(format!("{}: {error}", self.name())))?;
         }
         let [_, _, _, _, handle @ ..] = name;

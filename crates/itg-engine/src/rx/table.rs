@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketHeader;
 use itg_record::{FlowEnd, FlowInfo, Note, ReceivedPacket, Record, flag};
-use itg_session::{Arrivals, FlowMeasure, FlowTotals};
+use itg_session::{Arrivals, FlowCounts, FlowMeasure, FlowTotals, MoreCounts};
 use itg_socket::UdpErrors;
 use itg_socket::clock;
 use itg_socket::icmp;
@@ -21,6 +21,7 @@ use socket2::Socket;
 
 use super::classic::Places;
 use super::closed::{Closed, ClosedFlows};
+use super::contents::PayloadCheck;
 use super::origin::{Awaited, Origins, Sender};
 use super::{Drain, PacketFormat, Port, RxEnded, RxFlow};
 use crate::clock_pair::UnixClock;
@@ -47,6 +48,26 @@ pub(super) struct Flow {
     /// True once a data connection has been taken for it.
     pub(super) connected: bool,
     pub(super) ending: Option<Ending>,
+}
+
+impl Flow {
+    /// What has arrived of it, and what was lost within this host.
+    pub(super) fn counts(&self, lost: &HostLoss) -> FlowCounts {
+        FlowCounts {
+            flow: self.rx.flow,
+            packets: self.arrivals.packets(),
+            bytes: self.arrivals.bytes(),
+            unique: self.arrivals.unique(),
+            socket_drops: lost.socket_drops,
+            foreign: lost.foreign,
+            log_lost_records: 0,
+            more: MoreCounts {
+                missing: Some(self.arrivals.missing()),
+                checksum_drops: lost.checksum_drops,
+                corrupted: self.rx.check.as_ref().and_then(PayloadCheck::corrupted),
+            },
+        }
+    }
 }
 
 pub(super) struct Ending {
@@ -140,6 +161,8 @@ pub(super) struct Table {
     pub(super) draining: usize,
     /// Flows whose packets prove where they come from.
     pub(super) proofs: usize,
+    /// Flows whose payloads are compared.
+    pub(super) checks: usize,
     pub(super) connections: usize,
 }
 
@@ -272,6 +295,16 @@ impl Table {
     /// Marks of what is sent back of the flow of a slot.
     pub(super) fn marks_of(&self, slot: usize) -> Option<ReplyMarks> {
         self.flows.get(slot).and_then(Option::as_ref).and_then(|flow| flow.rx.marks)
+    }
+
+    /// The comparison of payloads of the flow of a slot.
+    pub(super) fn check_of(&mut self, slot: usize) -> Option<&mut PayloadCheck> {
+        self.flows.get_mut(slot)?.as_mut()?.rx.check.as_mut()
+    }
+
+    /// Returns true if messages there are read to their ends: they may be sent back, or are compared.
+    pub(super) const fn reads_whole(&self, port: Port) -> bool {
+        (self.round_trips > 0 || self.checks > 0) && port.owner.is_none()
     }
 
     /// The flow of a slot, if it is still the one with this handle.
@@ -439,6 +472,7 @@ impl Table {
         let mut log_lost_records = 0;
         self.round_trips -= usize::from(flow.rx.meter == Meter::Rtt || flow.rx.replies.is_some());
         self.proofs -= usize::from(flow.rx.key.is_some());
+        self.checks -= usize::from(flow.rx.check.is_some());
         self.classic.close(&flow.rx);
         self.awaited.came(&flow.rx, &mut flow.origins, None);
         self.awaited.tidy();
@@ -460,6 +494,7 @@ impl Table {
                 received_packets: Some(flow.arrivals.packets()),
                 received_unique: Some(flow.arrivals.unique()),
                 received_bytes: Some(flow.arrivals.bytes()),
+                corrupted_packets: flow.rx.check.as_ref().and_then(PayloadCheck::corrupted),
                 log_lost_records,
                 socket_drops: lost.socket_drops,
                 checksum_drops: lost.checksum_drops,
@@ -505,17 +540,23 @@ impl Table {
 
     /// Tells the ends of flows again that got packets too late.
     fn tell_again(&mut self, forgotten: impl IntoIterator<Item = Closed>) {
+        let (mut flows, mut packets) = (Vec::new(), 0_u64);
         for closed in forgotten.into_iter().filter(|closed| closed.too_late() > 0) {
-            let (flow, count) = (closed.flow, closed.too_late());
-            tracing::warn!(
-                "flow {flow}: {count} packets came when it had been counted, and are told as lost: --drain waits longer"
-            );
+            let count = closed.too_late();
+            flows.push(closed.flow);
+            packets = packets.saturating_add(count);
             if let Some((id, end)) = closed.told
                 && let Some(Some(log)) = self.logs.get_mut(id)
             {
                 log.producer.note(Note::FlowEnd(FlowEnd { too_late: Some(count), ..end }));
             }
         }
+        let Some(&flow) = flows.first() else { return };
+        let more = flows.len() - 1;
+        let more = if more == 0 { String::new() } else { format!(" and {more} others") };
+        tracing::warn!(
+            "flow {flow}{more}: {packets} packets came when it had been counted, and are told as lost: --drain waits longer"
+        );
     }
 }
 

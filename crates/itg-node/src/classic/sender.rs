@@ -450,6 +450,7 @@ impl Shared {
             measuring: None,
             classic: Some(ClassicRx { port: place, kind, broken: None }),
             key: None,
+            check: None,
             marks: None,
         })));
         rx.ask(if proto.properties().is_stream {

@@ -324,6 +324,7 @@ impl Session {
             measured: true,
             classic: None,
             key: None,
+            check: None,
         });
         let thread = self.shared.rx.first();
         if datagrams {

@@ -450,6 +450,7 @@ impl Session {
                 broken: Some(Box::new(move || drop(told.send(SessionInput::Broken(flow))))),
             }),
             key: None,
+            check: None,
         });
         (Opened { slot, socket: Taken::Own(port), live, udp_errors: None }, handle)
     }

@@ -52,6 +52,8 @@ pub struct ReceiverOptions {
     pub(crate) log_keys: Option<KeyDir>,
     /// Secret shared with senders whose packets prove where they come from.
     pub(crate) packet_secret: Option<Vec<u8>>,
+    /// Compare payloads with those that flows should have.
+    pub(crate) check_payload: bool,
     /// Limits of what it sends to peers that ask for flows; `None`: it sends nothing.
     pub(crate) reverse: Option<ReverseLimits>,
     /// Connections of one address at the same time.
@@ -92,6 +94,7 @@ impl ReceiverOptions {
             secret: None,
             log_keys: None,
             packet_secret: None,
+            check_payload: false,
             reverse: None,
             max_per_address: SENDERS_PER_ADDRESS,
             once: false,
@@ -108,6 +111,9 @@ impl ReceiverOptions {
 
         /// Sets the receive buffer to ask for at each data socket of UDP and ICMP; 32 MiB unless set.
         receive_buffer_bytes(receive_buffer: into Option<usize>);
+
+        /// Has payloads compared with those that flows should have, which reads all bytes of all packets.
+        check_payload(check_payload: bool);
 
         /// Sets the number of receiving threads, 1 to 64: flows of UDP are spread over them.
         shards(shards: usize);

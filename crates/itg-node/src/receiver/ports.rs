@@ -8,7 +8,9 @@ use std::time::Duration;
 use itg_core::flow::{FlowSpec, Proto};
 use itg_core::header::PacketKey;
 use itg_engine::live::FlowLive;
-use itg_engine::rx::{ClassicRx, Command, Origin, PacketFormat, Port, RxFlow, RxHandle};
+use itg_engine::rx::{
+    ClassicRx, Command, Origin, PacketFormat, PayloadCheck, Port, RxFlow, RxHandle,
+};
 use itg_record::FlowInfo;
 use itg_socket::UdpErrors;
 use itg_socket::host;
@@ -170,6 +172,8 @@ pub(super) struct Sought<'a> {
     pub(super) classic: Option<ClassicRx>,
     /// Key with which its packets prove where they come from.
     pub(super) key: Option<PacketKey>,
+    /// Compares the payloads of its packets.
+    pub(super) check: Option<PayloadCheck>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -228,6 +232,7 @@ impl Shared {
             measuring: (sought.measured && sought.slot < MOST_MEASURED).then(Box::default),
             classic: sought.classic,
             key: sought.key,
+            check: sought.check,
         })));
         (handle, live)
     }

@@ -26,6 +26,7 @@ impl FlowEnds {
             received_unique: Some(counts.unique),
             received_bytes: Some(counts.bytes),
             socket_drops: counts.socket_drops,
+            corrupted_packets: counts.more.corrupted,
             ..end
         }));
     }

@@ -359,8 +359,12 @@ pub fn any_totals(ids: u32) -> impl Strategy<Value = FlowTotals> {
 
 /// Any counts of a flow below `ids`.
 pub fn any_counts(ids: u32) -> impl Strategy<Value = FlowCounts> {
-    (0..ids, any::<[u64; 5]>(), any::<[Option<u64>; 2]>()).prop_map(
-        |(flow, [packets, bytes, unique, foreign, log_lost_records], [socket_drops, missing])| {
+    (0..ids, any::<[u64; 5]>(), any::<[Option<u64>; 3]>()).prop_map(
+        |(
+            flow,
+            [packets, bytes, unique, foreign, log_lost_records],
+            [socket_drops, missing, corrupted],
+        )| {
             FlowCounts {
                 flow,
                 packets,
@@ -369,7 +373,7 @@ pub fn any_counts(ids: u32) -> impl Strategy<Value = FlowCounts> {
                 socket_drops,
                 foreign,
                 log_lost_records,
-                more: MoreCounts { missing },
+                more: MoreCounts { missing, corrupted },
             }
         },
     )

@@ -71,7 +71,9 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
     let unlogged = facts.unlogged.is_some_and(|count| count > 0);
     let logged = stats.filter(|_| !unlogged).map(|object| object.stats.arrived_seqs().unique());
     // The log of the receiver is not that of the replies.
-    let counted = facts.received_unique.filter(|_| !object.stats.is_round_trip());
+    let one_way = !object.stats.is_round_trip();
+    let counted = facts.received_unique.filter(|_| one_way);
+    let corrupted = owners::of_all(&object.owners, other, |end| end.corrupted_packets);
     let info = both().find_map(|object| object.info.as_ref()).filter(|info| info.ditg.is_none());
     let (planned, no_plan) = match info {
         None => (None, "no log of ITG describes the flow"),
@@ -94,6 +96,7 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
         refused,
         refused_by: sender.owners.refused_by(),
         arrived: counted.or(logged),
+        corrupted: corrupted.filter(|_| one_way),
         interrupted: sender.owners.interrupted(),
         end: reason.filter(|_| facts.sent_packets.is_some()),
         no_plan,
