@@ -115,6 +115,29 @@ fn round_trips_are_told_idle_and_under_load() {
     drop(receiver.stop());
 }
 
+/// A rate that is the sender's own limit is no figure of the path, and says so.
+#[test]
+fn a_rate_that_is_the_senders_own_limit_is_marked() {
+    let dir = temp_dir();
+    let log = dir.path().join("back.itg").to_str().expect("UTF-8").to_owned();
+    let receiver = open(&["--reverse-rate", "20Mbps"]);
+    let at = receiver.at();
+    let asked = ["--reverse", "--proto", "tcp", "-t", "3", "-J"];
+    for (rate, want) in [("max", Value::from("pacing_rate")), ("5Mbps", Value::Null)] {
+        let args = [&[at.as_str(), "--rate", rate, "--log", &log], &asked[..]].concat();
+        let done = send(&args).exits(0);
+        let live: Value = serde_json::from_str(&done.out).expect("JSON");
+        for flow in [&live["flows"][0], &json(&[&log])["flows"][0]] {
+            assert_eq!(flow["limited_by"], want, "{rate}: {flow}");
+            let told = flow["notices"].to_string().contains("not the path's");
+            assert_eq!(told, want.is_string(), "{rate}: {flow}");
+        }
+    }
+    let done = send(&[&at, "--under-load", "-t", "3"]).exits(0);
+    assert!(done.out.contains("what its sender holds it to"), "{done}");
+    drop(receiver.stop());
+}
+
 #[test]
 fn what_is_beyond_a_limit_is_refused_with_the_option_that_sets_it() {
     let receiver = open(&["--reverse-rate", "10Mbps", "--reverse-time", "20s"]);

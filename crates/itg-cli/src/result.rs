@@ -69,6 +69,8 @@ struct Ended<'a> {
     fidelity: Option<Fidelity>,
     notices: Vec<String>,
     end: Option<String>,
+    /// Rate in bits a second that its sender holds it to.
+    limit_bps: Option<u64>,
     /// Its plan, where this program knows it.
     plan: Option<&'a Flow>,
     /// Packets that the sender's kernel refused, by its error, where this program sent it.
@@ -180,6 +182,7 @@ pub fn exchanged(
             fidelity: Some(Fidelity { reasons: vec![NOT_TOLD.to_owned()], ..Fidelity::default() }),
             notices,
             end: end.map(|totals| totals.reason.to_string()),
+            limit_bps: flow.and_then(|flow| flow.limit_bps),
             plan: Some(&planned.flow),
             refused_by: BTreeMap::new(),
         }
@@ -256,6 +259,7 @@ fn ended_here<'a>(
                 .filter(|_| flow.totals.is_some()),
             notices: wrong(flow).into_iter().chain(stalled(&planned.flow, flow)).collect(),
             end: end.map(|totals| totals.reason.to_string()),
+            limit_bps: spec.own_limit(),
             plan: Some(&planned.flow),
             refused_by: flow.refused_by.clone(),
         });
@@ -292,6 +296,7 @@ pub fn received(session: &ServedSession) -> Report {
             fidelity: None,
             notices: notices(flow),
             end: None,
+            limit_bps: flow.limit_bps,
             plan: None,
             refused_by: BTreeMap::new(),
         })
@@ -468,6 +473,7 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
         None if is_nothing(&metrics) => Fidelity::default(),
         None => not_judged(),
     };
+    metrics.set_limit(ended.limit_bps);
     metrics.settle(told_of(ended));
     let notices = ended.notices.iter().cloned().chain(metrics.account_notices()).collect();
     total.add(&volume, &metrics);

@@ -343,6 +343,13 @@ impl FlowSpec {
         }
     }
 
+    /// Rate in bits a second that its sender holds it to, of a stream that is to send as fast as possible.
+    #[must_use]
+    pub fn own_limit(&self) -> Option<u64> {
+        let held = self.proto.properties().is_stream && self.idt == Distribution::Constant(0.0);
+        self.socket.pacing_rate.filter(|_| held)
+    }
+
     /// Sets the transport protocol.
     #[must_use]
     pub fn proto(mut self, proto: Proto) -> Self {

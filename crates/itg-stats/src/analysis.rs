@@ -237,6 +237,7 @@ impl<'a> Analysis<'a> {
             let of_sender = if key.side == Side::Sender { Some(object) } else { peer };
             flow.metrics.congestion_control =
                 of_sender.and_then(|object| tcp::congestion_control(&object.tcp));
+            flow.metrics.set_limit(object.info.as_ref().and_then(|info| info.spec.own_limit()));
             flow.metrics.settle(told(object, peer, &facts));
             flow.notices.extend(flow.metrics.account_notices());
             flow

@@ -89,6 +89,9 @@ pub struct Metrics {
     pub account: PacketAccount,
     /// Lost packets in a row at the very end of the flow.
     pub lost_at_end: Option<u64>,
+    /// Setting of the sender that its rate shows, of a flow as fast as possible: the rate is not the path's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited_by: Option<String>,
 }
 
 impl Metrics {
@@ -107,6 +110,14 @@ impl Metrics {
         self.duration_ns = volume.duration_ns();
         self.bitrate_bps = volume.bitrate_bps();
         self.packet_rate_pps = volume.packet_rate_pps();
+    }
+
+    /// Notes what its sender held a flow as fast as possible to, in bits a second, where the rate comes near to it.
+    pub fn set_limit(&mut self, limit_bps: Option<u64>) {
+        let near = limit_bps
+            .zip(self.bitrate_bps)
+            .filter(|(limit, rate)| (LIMITED..=2.0 - LIMITED).contains(&(rate / *limit as f64)));
+        self.limited_by = near.map(|_| "pacing_rate".to_owned());
     }
 
     pub(crate) fn set_bursts(&mut self, loss: Loss) {
@@ -374,6 +385,9 @@ impl Sums {
     }
 }
 
+/// Share of a limit from which on a rate is the limit's; the rest is for headers and the rise of TCP.
+const LIMITED: f64 = 0.9;
+
 /// A count that is always known.
 const fn whole(count: u64) -> Option<u64> {
     Some(count)
@@ -623,6 +637,9 @@ pub const METRICS: &[Metric] = {
             .line_when(Packets, "Corrupted payloads", |m| m.account.corrupted > Some(0)).sum(|m| &mut m.account.corrupted)
             .counter("itg_flow_corrupted_packets_total", "Packets with another payload than their flow's; once it has ended.")
             .is("arrivals with another payload than their flow's (`itg-recv --check-payload`)", "ours"),
+        M::new("limited_by", Word, Get::Word(|m| m.limited_by.as_deref())).csv("limited_by")
+            .line_when(Packets, "Rate limited by", |m| m.limited_by.is_some())
+            .is("`pacing_rate` where a flow as fast as possible had 0.9 to 1.1 of the rate that its sender holds it to", "ours"),
         M::packets("account.not_logged", |m| m.account.not_logged).gate("not_logged").is("as `ledger.loss.log`", "ours"),
         M::number("bitrate_over_plan_bps", BitRate, |m| m.bitrate_over_plan_bps).gate("bitrate_over_plan")
             .csv("bitrate_over_plan_bps").line_when(Packets, "Bitrate over the plan", is_cut_short)

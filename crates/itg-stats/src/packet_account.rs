@@ -208,7 +208,8 @@ impl Metrics {
         self.judge_account(told.interrupted, had_turn);
     }
 
-    /// Notices on packets that were lost at the very end of a flow, came when nobody waited any more, or were changed.
+    /// Notices on packets that were lost at the very end of a flow, came when nobody waited any more, or were changed,
+    /// and on a rate that is not the path's.
     #[must_use]
     pub fn account_notices(&self) -> Vec<String> {
         // Of a flow of which nothing arrived the loss says it.
@@ -223,7 +224,11 @@ impl Metrics {
         let corrupted = self.account.corrupted.filter(|count| *count > 0);
         let corrupted = corrupted
             .map(|count| format!("{count} packets arrived with another payload than their flow's"));
-        [at_end, too_late, corrupted].into_iter().flatten().collect()
+        let limited = self.limited_by.is_some().then(|| {
+            "the rate is what its sender holds it to (--pacing-rate, or --reverse-rate of itg-recv), not the path's"
+                .to_owned()
+        });
+        [at_end, too_late, corrupted, limited].into_iter().flatten().collect()
     }
 
     /// Adds the refusals of a flow, by error.

@@ -144,7 +144,12 @@ impl Totals {
         };
         if self.flows == 1 {
             sums.congestion_control.clone_from(&metrics.congestion_control);
-        } else if sums.congestion_control != metrics.congestion_control {
+            sums.limited_by.clone_from(&metrics.limited_by);
+        }
+        if sums.limited_by != metrics.limited_by {
+            sums.limited_by = None;
+        }
+        if sums.congestion_control != metrics.congestion_control {
             sums.congestion_control = None;
         }
         self.worst(flow, &metrics.fidelity);

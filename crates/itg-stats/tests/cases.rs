@@ -20,5 +20,6 @@ mod schema;
 mod sequence;
 mod series;
 mod sum;
+mod tcp;
 mod twin;
 mod verdicts;

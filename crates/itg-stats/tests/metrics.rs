@@ -57,6 +57,7 @@ fn keys_lead_to_the_values_of_the_table() {
     let congestion_control = Some("cubic".to_owned());
     let metrics = Metrics {
         congestion_control,
+        limited_by: Some("pacing_rate".to_owned()),
         sent_packets: Some(5),
         lost: Some(2),
         packets: 3,

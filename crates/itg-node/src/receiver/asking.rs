@@ -236,7 +236,7 @@ impl Session {
     }
 
     /// Goes to the socket at which the sender of a flow waits; [`arrive`](Self::arrive) follows. What was asked for
-    /// counts, whatever the sender says of the flow.
+    /// counts, whatever the sender says of the flow, but for the rate to which it holds it.
     pub(super) fn come_to(&mut self, told: &FlowSpec) {
         let Some(asked) = &self.asked else { return };
         let wanted = asked.flows.get(&told.id).filter(|wanted| {
@@ -247,6 +247,7 @@ impl Session {
         };
         let mut spec = wanted.clone();
         spec.socket.source_port = Some(port);
+        spec.socket.pacing_rate = told.socket.pacing_rate;
         let mut remote = socket::plain(self.peer);
         remote.set_port(port);
         let reach = asked.reach.clone();

@@ -47,6 +47,8 @@ pub struct ServedFlow {
     pub from: SocketAddr,
     /// Address at which its packets arrived.
     pub to: SocketAddr,
+    /// Rate in bits a second that its sender holds it to ([`FlowSpec::own_limit`]).
+    pub limit_bps: Option<u64>,
     /// The sender's account; `None` when it has not ended the flow.
     pub totals: Option<FlowTotals>,
     /// The account here; of a flow that was cut short, what had arrived by then.
@@ -84,7 +86,9 @@ impl ServedSession {
         let FlowSpec { id, proto, meter, .. } = *spec;
         let (totals, counts, measure, cut_short) = (None, None, None, None);
         let from = SocketAddr::new(self.peer.ip(), 0);
-        let flow = ServedFlow { proto, meter, from, to, totals, counts, cut_short, measure };
+        let limit_bps = spec.own_limit();
+        let flow =
+            ServedFlow { proto, meter, from, to, limit_bps, totals, counts, cut_short, measure };
         self.flows.insert(id, flow);
     }
 
