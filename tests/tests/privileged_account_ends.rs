@@ -181,7 +181,7 @@ fn what_came_twice_or_late_arrived_once() {
     let receiver = Receiver::run(command.args(["-v", "--log", &theirs]));
     let other = IpAddr::from([127, 0, 0, 3]);
     let data = SocketAddr::new(receiver.address.ip(), port.parse().expect("a port"));
-    let bad = Impairment { seed: 7, lost: 0.1, twice: 0.1, late: 0.1 };
+    let bad = Impairment { seed: 7, lost: 0.1, twice: 0.1, late: 0.1, ..Impairment::default() };
     let agreements = Relay::start(other, receiver.address, Impairment::default());
     for (k, meter) in ["owd", "rtt"].iter().enumerate() {
         let relay = Relay::start(other, data, bad);

@@ -11,6 +11,7 @@ pub mod flow;
 pub mod header;
 pub mod pacing;
 pub mod payload;
+pub mod payload_check;
 pub mod profile;
 pub mod rate;
 pub mod schedule;

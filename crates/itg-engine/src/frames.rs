@@ -116,6 +116,8 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
+    use itg_core::payload_check::{Expected, PayloadCheck};
+
     use super::*;
 
     fn stream(sizes: &[u32]) -> Vec<u8> {
@@ -177,5 +179,36 @@ mod tests {
             text,
             "a packet length of 0 bytes, expected 16 to 1048576: not a stream of ITG packets"
         );
+    }
+
+    #[test]
+    fn payloads_of_a_stream_are_compared_however_it_is_cut() {
+        let pattern = |len: usize| b"abc".iter().copied().cycle().take(len);
+        let mut stream = Vec::new();
+        for (seq, size) in (0..).zip([16_u32, 24, 30, 1500, 70_000]) {
+            let mut head = [0; 20];
+            let used = PacketHeader::write(9, seq, 77, size - FRAME_LEN, &mut head);
+            stream.extend(size.to_le_bytes());
+            stream.extend(&head[..used]);
+            stream.extend(pattern(size as usize - FRAME_LEN as usize - used));
+        }
+        for (changed, want) in [(None, 0), (Some(66), 1), (Some(stream.len() - 1), 1)] {
+            let mut bytes = stream.clone();
+            changed.into_iter().for_each(|at: usize| bytes[at] ^= 0x80);
+            for cut in [1, 7, 1000, bytes.len()] {
+                let mut check = PayloadCheck::new(Expected::Pattern(b"abc".to_vec()), 7, false);
+                let mut frames = Frames::default();
+                for piece in bytes.chunks(cut) {
+                    let taken = frames.take(piece, |passing| match passing {
+                        Passing::Bytes { size, header, left, bytes } => {
+                            check.piece(header.seq, size, left, bytes);
+                        }
+                        Passing::Packet { .. } => check.passed(),
+                    });
+                    taken.expect("a good stream");
+                }
+                assert_eq!(check.corrupted(), Some(want), "{changed:?}, pieces of {cut}");
+            }
+        }
     }
 }

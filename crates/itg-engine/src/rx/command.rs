@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU32;
 use itg_classic::send::HeaderKind;
 use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketKey;
+use itg_core::payload_check::PayloadCheck;
 use itg_record::FlowInfo;
 use itg_session::{FlowCounts, FlowMeasure, FlowTotals, Measuring};
 use itg_socket::UdpErrors;
@@ -15,7 +16,6 @@ use itg_socket::xdp::{FrameInput, FrameQueue};
 use socket2::Socket;
 
 use super::Origin;
-use super::contents::PayloadCheck;
 use crate::live::FlowLive;
 use crate::log::Producer;
 

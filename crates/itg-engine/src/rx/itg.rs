@@ -2,11 +2,11 @@
 
 use itg_core::flow::Proto;
 use itg_core::header::PacketHeader;
+use itg_core::payload_check::PayloadCheck;
 use itg_record::MAX_RUN;
 
 use super::Port;
 use super::closed::Latecomers;
-use super::contents::PayloadCheck;
 use super::stream::StreamEvents;
 use super::table::{Arrival, Decoded, Message, Table};
 use crate::frames::{Frames, Passing};

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketHeader;
+use itg_core::payload_check::PayloadCheck;
 use itg_record::{FlowEnd, FlowInfo, Note, ReceivedPacket, Record, flag};
 use itg_session::{Arrivals, FlowCounts, FlowMeasure, FlowTotals, MoreCounts};
 use itg_socket::UdpErrors;
@@ -21,7 +22,6 @@ use socket2::Socket;
 
 use super::classic::Places;
 use super::closed::{Closed, ClosedFlows};
-use super::contents::PayloadCheck;
 use super::origin::{Awaited, Origins, Sender};
 use super::{Drain, PacketFormat, Port, RxEnded, RxFlow};
 use crate::clock_pair::UnixClock;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use itg_core::flow::{FlowSpec, Payload};
 use itg_core::payload::Content;
+use itg_core::payload_check::{Expected, PayloadCheck};
 use itg_core::seed::RunSeed;
-use itg_engine::rx::{Expected, PayloadCheck};
 
 /// Content drawn from the seed of the run, 1.1 MB, as soon as a flow has it.
 #[derive(Default)]

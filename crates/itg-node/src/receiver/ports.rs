@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use itg_core::flow::{FlowSpec, Proto};
 use itg_core::header::PacketKey;
+use itg_core::payload_check::PayloadCheck;
 use itg_engine::live::FlowLive;
-use itg_engine::rx::{
-    ClassicRx, Command, Origin, PacketFormat, PayloadCheck, Port, RxFlow, RxHandle,
-};
+use itg_engine::rx::{ClassicRx, Command, Origin, PacketFormat, Port, RxFlow, RxHandle};
 use itg_record::FlowInfo;
 use itg_socket::UdpErrors;
 use itg_socket::host;

@@ -7,6 +7,7 @@ use itg_core::units::{format_bytes, format_duration_ns};
 use itg_record::Side;
 
 use super::objects::Object;
+use super::owners::Owners;
 use crate::fidelity::{STALL_GAPS, Stall};
 use crate::logs::side_name;
 use crate::report::{ClockReport, FlowReport};
@@ -61,21 +62,9 @@ pub(super) fn of_flow(
             signed_duration(smallest)
         );
         note(stats.delay().negative(), &words);
-        let full = owners.told(|end| end.buffer_errors);
-        let size = owners.smallest(|end| end.receive_buffer);
-        let size = size.map_or_else(String::new, |bytes| format!(" ({})", format_bytes(bytes)));
-        let words = format!(
-            "datagrams found a full receive buffer in the receiving host while the flow ran, at this flow's socket{size} or \
-             another's; a larger one holds longer bursts (--receive-buffer, net.core.rmem_max)"
-        );
-        note(full.filter(|_| stats.side() == Side::Receiver).unwrap_or(0), &words);
-        let damaged =
-            owners.told(|end| end.checksum_errors.filter(|_| end.checksum_drops.is_none()));
-        note(
-            damaged.unwrap_or(0),
-            "datagrams with a wrong checksum came to the receiving host while the flow ran, for this flow's socket or \
-             another's: where its losses were is not known",
-        );
+        for (count, words) in host_errors(owners, stats.side()) {
+            note(count, &words);
+        }
     } else {
         let beyond = owners.beyond_log(|end| end.sent_packets);
         note(beyond.unwrap_or(0), "packets were sent but are not in the log");
@@ -106,6 +95,21 @@ pub(super) fn of_flow(
         "packets did not arrive with the size that the seed gives: they were cut or joined on the way",
     );
     notices
+}
+
+/// Errors at all UDP sockets of the receiving host while a flow ran, with their words.
+fn host_errors(owners: &Owners, side: Side) -> [(u64, String); 2] {
+    let size = owners.smallest(|end| end.receive_buffer);
+    let size = size.map_or_else(String::new, |bytes| format!(" ({})", format_bytes(bytes)));
+    let full = format!(
+        "datagrams found a full receive buffer in the receiving host while the flow ran, at this flow's socket{size} or \
+         another's; a larger one holds longer bursts (--receive-buffer, net.core.rmem_max)"
+    );
+    let damaged = "datagrams with a wrong checksum came to the receiving host while the flow ran, for this flow's socket or \
+                   another's: where its losses were is not known";
+    let errors = owners.told(|end| end.buffer_errors).filter(|_| side == Side::Receiver);
+    let untold = owners.told(|end| end.checksum_errors.filter(|_| end.checksum_drops.is_none()));
+    [(errors.unwrap_or(0), full), (untold.unwrap_or(0), damaged.to_owned())]
 }
 
 /// Notice that the rate was changed while the flow ran.

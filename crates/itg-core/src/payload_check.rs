@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use itg_core::header::{FRAME_LEN, FULL_LEN, MIN_LEN, PROVEN_LEN};
-use itg_core::payload::Content;
+use crate::header::{FRAME_LEN, FULL_LEN, MIN_LEN, PROVEN_LEN};
+use crate::payload::Content;
 
 /// Payload that packets of a flow should have.
 #[derive(Clone, Debug)]
@@ -38,12 +38,13 @@ impl PayloadCheck {
     }
 
     /// Packets with other bytes; `None` where some could not be compared.
-    pub(super) fn corrupted(&self) -> Option<u64> {
+    #[must_use]
+    pub fn corrupted(&self) -> Option<u64> {
         (!self.unread).then_some(self.corrupted)
     }
 
     /// Compares packets of this size with successive numbers, which lie one behind the other.
-    pub(super) fn packets(&mut self, seq: u64, packets: usize, size: usize, bytes: &[u8]) {
+    pub fn packets(&mut self, seq: u64, packets: usize, size: usize, bytes: &[u8]) {
         let head = match size {
             _ if self.proven => PROVEN_LEN,
             0..20 => MIN_LEN,
@@ -61,14 +62,14 @@ impl PayloadCheck {
     }
 
     /// Compares the next bytes of a packet of a stream: its last ones are `left` bytes behind the first of these.
-    pub(super) fn piece(&mut self, seq: u64, size: u32, left: usize, bytes: &[u8]) {
+    pub fn piece(&mut self, seq: u64, size: u32, left: usize, bytes: &[u8]) {
         let head = FRAME_LEN + if size - FRAME_LEN < FULL_LEN { MIN_LEN } else { FULL_LEN };
         let len = (size - head) as usize;
         self.differs |= !self.holds(seq, len, len - left, bytes);
     }
 
     /// The packet that was passing is over.
-    pub(super) fn passed(&mut self) {
+    pub fn passed(&mut self) {
         self.corrupted += u64::from(std::mem::take(&mut self.differs));
     }
 
@@ -87,11 +88,8 @@ impl PayloadCheck {
 
 #[cfg(test)]
 mod tests {
-    use itg_core::header::PacketHeader;
-    use itg_core::seed::RunSeed;
-
     use super::*;
-    use crate::frames::{Frames, Passing};
+    use crate::seed::RunSeed;
 
     fn checks() -> [PayloadCheck; 2] {
         let seeded = Expected::Seeded(Arc::new(Content::random(RunSeed(3))));
@@ -123,39 +121,6 @@ mod tests {
             assert!(check.corrupted().is_some());
             check.packets(4, 1, 1000, &[0; 88]);
             assert_eq!(check.corrupted(), None, "what is not here is not compared");
-        }
-    }
-
-    #[test]
-    fn packets_of_a_stream_are_compared_however_it_is_cut() {
-        for mut check in checks() {
-            let sizes = [16_u32, 24, 30, 1500, 70_000];
-            let mut bytes = Vec::new();
-            for (seq, &size) in (0..).zip(&sizes) {
-                let mut head = [0; 20];
-                let used = PacketHeader::write(9, seq, 77, size - FRAME_LEN, &mut head);
-                bytes.extend(size.to_le_bytes());
-                bytes.extend(&head[..used]);
-                bytes.extend(payload(&check, seq, size as usize - FRAME_LEN as usize - used));
-            }
-            for (changed, want) in [(None, 0), (Some(66), 1), (Some(bytes.len() - 1), 1)] {
-                let mut bytes = bytes.clone();
-                changed.into_iter().for_each(|at| bytes[at] ^= 0x80);
-                for cut in [1, 7, 1000, bytes.len()] {
-                    check.corrupted = 0;
-                    let mut frames = Frames::default();
-                    for piece in bytes.chunks(cut) {
-                        let taken = frames.take(piece, |passing| match passing {
-                            Passing::Bytes { size, header, left, bytes } => {
-                                check.piece(header.seq, size, left, bytes);
-                            }
-                            Passing::Packet { .. } => check.passed(),
-                        });
-                        taken.expect("a good stream");
-                    }
-                    assert_eq!(check.corrupted(), Some(want), "{changed:?}, pieces of {cut}");
-                }
-            }
         }
     }
 }
