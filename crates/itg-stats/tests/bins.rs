@@ -20,13 +20,13 @@ fn bins(most: usize, times: &[u64]) -> TimeBins<Count> {
 
 /// The definition: the smallest width that fits, then count.
 fn twin(most: usize, times: &[u64]) -> (u64, u64, Vec<u64>) {
-    let (min, max) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+    let (min, max) = (times.iter().min().expect("some"), times.iter().max().expect("some"));
     let fits = |s: &u32| ((max / 1000) >> s) - ((min / 1000) >> s) < most as u64;
-    let shift = (0..64).find(fits).unwrap();
+    let shift = (0..64).find(fits).expect("a width");
     let first = (min / 1000) >> shift;
-    let mut cells = vec![0; usize::try_from(((max / 1000) >> shift) - first).unwrap() + 1];
+    let mut cells = vec![0; usize::try_from(((max / 1000) >> shift) - first).expect("small") + 1];
     for time in times {
-        cells[usize::try_from(((time / 1000) >> shift) - first).unwrap()] += 1;
+        cells[usize::try_from(((time / 1000) >> shift) - first).expect("small")] += 1;
     }
     (1000 << shift, (first << shift) * 1000, cells)
 }
@@ -42,7 +42,7 @@ proptest! {
     fn agree_with_the_definition(times in times(), most in 2usize..40) {
         let got = bins(most, &times);
         let cells: Vec<_> = got.cells().map(|count| count.0).collect();
-        let start = got.start_unix_ns().unwrap();
+        let start = got.start_unix_ns().expect("known");
         prop_assert_eq!((got.bin_ns(), start, cells), twin(most, &times));
     }
 

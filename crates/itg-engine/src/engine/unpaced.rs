@@ -179,8 +179,9 @@ mod tests {
                         due_ns += GAP_NS * packets as u64;
                         before = 0;
                     } else if now > due_ns && due_ns < start_ns + 40 * GAP_NS {
-                        before += 1;
-                        assert!(before <= 1, "{floods}, {level}: due at {due_ns}: {calls:?}");
+                        // Behind a time in which the thread stood still single packets may come first.
+                        before += packets;
+                        assert!(before <= BATCH, "{floods}, {level}: due at {due_ns}: {before}");
                     }
                 }
                 let total: usize = calls.iter().map(|(.., packets)| packets).sum();
