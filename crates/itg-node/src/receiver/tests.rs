@@ -144,7 +144,7 @@ async fn a_port_is_free_when_the_receiving_thread_has_closed_it() {
         let slot = lock(&held.shared.slots).take().expect("the first");
         let live = Arc::default();
         let socket = Taken::Shared(data.asked);
-        held.shared.give_back(&Opened { slot, socket, live, buffer_errors: None });
+        held.shared.give_back(&Opened { slot, socket, live, udp_errors: None });
         let mut channel = held.greet().await;
         let mut spec = FlowSpec::new(1);
         (spec.proto, spec.socket.dest_port) = (proto, Some(data.port));
