@@ -146,8 +146,10 @@ fn what_is_new_stands_behind_a_message_and_is_ignored_where_it_is_not_known() {
 #[test]
 fn more_counts_stand_behind_the_counts() {
     let counted = |more| Message::FlowCounted(FlowCounts { more, ..counts(7) });
-    let (plain, all) =
-        (counted(MoreCounts::default()), counted(MoreCounts { missing: Some(3), corrupted: None }));
+    let (plain, all) = (
+        counted(MoreCounts::default()),
+        counted(MoreCounts { missing: Some(3), ..MoreCounts::default() }),
+    );
     let (before, bytes) = (encode(&plain).expect("fits"), encode(&all).expect("fits"));
     assert_eq!((&bytes[..before.len()], decode(&bytes)), (&before[..], Ok(all)));
     assert_eq!(&bytes[before.len() + 8..], br#"{"counted":{"missing":3}}"#);

@@ -359,11 +359,11 @@ pub fn any_totals(ids: u32) -> impl Strategy<Value = FlowTotals> {
 
 /// Any counts of a flow below `ids`.
 pub fn any_counts(ids: u32) -> impl Strategy<Value = FlowCounts> {
-    (0..ids, any::<[u64; 5]>(), any::<[Option<u64>; 3]>()).prop_map(
+    (0..ids, any::<[u64; 5]>(), any::<[Option<u64>; 4]>()).prop_map(
         |(
             flow,
             [packets, bytes, unique, foreign, log_lost_records],
-            [socket_drops, missing, corrupted],
+            [socket_drops, missing, checksum_drops, corrupted],
         )| {
             FlowCounts {
                 flow,
@@ -373,7 +373,7 @@ pub fn any_counts(ids: u32) -> impl Strategy<Value = FlowCounts> {
                 socket_drops,
                 foreign,
                 log_lost_records,
-                more: MoreCounts { missing, corrupted },
+                more: MoreCounts { missing, checksum_drops, corrupted },
             }
         },
     )
