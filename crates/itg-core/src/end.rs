@@ -183,4 +183,34 @@ mod tests {
             assert_eq!((reason.is_told_whole(), back.is_told_whole()), (told, told), "{text}");
         }
     }
+
+    #[test]
+    fn reasons_tell_who_ended_a_flow() {
+        let told = |text: &str| EndCause::Told(text.to_owned());
+        let gone = || "gone".to_owned();
+        for (cause, interrupted, cut_off) in [
+            (EndCause::ScheduleDone, false, false),
+            (EndCause::Interrupted, true, false),
+            (EndCause::LeaseOver, false, true),
+            (EndCause::TooSlow { late_ms: 7 }, false, false),
+            (EndCause::ConnectionBroke(gone()), false, true),
+            (EndCause::Refused(gone()), false, false),
+            (EndCause::NotAgreed, false, false),
+            (EndCause::SessionOver(gone()), false, true),
+            (EndCause::SessionOver("interrupted by its sender".to_owned()), true, false),
+            (EndCause::ReceiverBrokeOff, false, true),
+            (EndCause::SimulationOver, false, false),
+            (told("end of the schedule"), false, false),
+            (told("time over with packets due 7 ms ago"), false, false),
+            (told("interrupted"), true, false),
+            (told("the connection broke: reset"), false, true),
+        ] {
+            let reason = EndReason::from(cause);
+            assert_eq!(
+                (reason.is_interrupted(), reason.is_cut_off()),
+                (interrupted, cut_off),
+                "{reason}"
+            );
+        }
+    }
 }

@@ -401,4 +401,65 @@ mod tests {
         ];
         assert_eq!(turns, want);
     }
+
+    #[test]
+    fn packets_that_are_due_together_leave_in_one_burst() {
+        let bursts = |spec: &mut FlowSpec| {
+            spec.idt = Distribution::Constant(1e6);
+            spec.size = Distribution::Constant(64.0);
+            spec.burst = Some(4);
+            spec.stop.packets = Some(10);
+        };
+        let (plain, ahead) = (|_: &mut Pacer| {}, Pacer::look_ahead);
+        let (burst, ms) = (|first: u64, n: u64| (first..first + n).collect::<Vec<_>>(), 1_000_000);
+        let kept = || flow(bursts);
+        let with = |edit: fn(&mut FlowSpec)| {
+            flow(|spec| {
+                bursts(spec);
+                edit(spec);
+            })
+        };
+        for (what, flow, prepare, most, want) in [
+            ("a whole one", kept(), plain as fn(&mut Pacer), 9, Some(burst(0, 4))),
+            ("more than are asked for", kept(), plain, 3, None),
+            ("no more than that", kept(), plain, 4, Some(burst(0, 4))),
+            ("some drawn", kept(), ahead, 9, None),
+            ("late ones left out", with(|spec| spec.late = Late::Drop), plain, 9, None),
+        ] {
+            let mut pacer = Pacer::new(&flow);
+            prepare(&mut pacer);
+            let numbers = |taken: Option<Together>| {
+                taken.map(|taken| taken.packets().map(|p| p.seq).collect::<Vec<_>>())
+            };
+            assert_eq!(numbers(pacer.take_burst(0, most)), want, "{what}");
+        }
+        let mut pacer = Pacer::new(&kept());
+        for (now_ns, want) in [(0, 4), (4 * ms - 1, 0), (4 * ms, 4), (4 * ms, 0), (99 * ms, 0)] {
+            let taken = pacer.take_burst(now_ns, 9);
+            assert_eq!(taken.map_or(0, |taken| taken.packets().count()), want, "{now_ns}");
+        }
+    }
+
+    #[test]
+    fn flows_that_end_by_their_time_may_go_on_with_another_rate() {
+        let ends = |edit: fn(&mut FlowSpec), taken: usize, ahead: bool| {
+            let mut pacer = Pacer::new(&flow(edit));
+            if ahead {
+                pacer.look_ahead();
+            }
+            assert_eq!((0..taken).filter_map(|_| pacer.take(u64::MAX)).count(), taken);
+            pacer.ends_by_time()
+        };
+        let by_time = |spec: &mut FlowSpec| spec.stop.duration_ns = Some(3_000_000);
+        let by_packets = |spec: &mut FlowSpec| spec.stop.packets = Some(3);
+        for (what, got, want) in [
+            ("before the end", ends(by_time, 2, false), false),
+            ("the last one drawn", ends(by_time, 2, true), false),
+            ("at the end", ends(by_time, 3, false), true),
+            ("drawn and at the end", ends(by_time, 3, true), true),
+            ("by packets", ends(by_packets, 3, true), false),
+        ] {
+            assert_eq!(got, want, "{what}");
+        }
+    }
 }

@@ -147,11 +147,37 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_missing_until_a_late_packet_has_them() {
+    fn each_figure_follows_the_packets() {
         let mut arrivals = Arrivals::default();
-        for (seq, want) in [(0, 0), (3, 2), (1, 1), (1, 1), (4, 1), (2, 0), (2, 0)] {
-            arrivals.count(seq, 1, 100);
-            assert_eq!(arrivals.missing(), want, "packet {seq}");
+        // (number, packets, size) and then: packets, bytes, different ones, missing, reordered.
+        for ((seq, packets, size), want) in [
+            ((0, 0, 100), [0, 0, 0, 0, 0]),
+            ((0, 1, 100), [1, 100, 1, 0, 0]),
+            ((3, 1, 20), [2, 120, 2, 2, 0]),
+            ((1, 1, 20), [3, 140, 3, 1, 1]),
+            ((1, 1, 20), [4, 160, 3, 1, 1]),
+            ((4, 3, 1000), [7, 3160, 6, 1, 1]),
+            ((6, 1, 1000), [8, 4160, 6, 1, 1]),
+            ((2, 1, 1), [9, 4161, 7, 0, 2]),
+            ((1, 7, 10), [16, 4231, 8, 0, 2]),
+            // At the edge of what is remembered, and beyond.
+            ((4103, 1, 0), [17, 4231, 9, 4095, 2]),
+            ((8, 1, 0), [18, 4231, 10, 4094, 3]),
+            ((8, 1, 0), [19, 4231, 10, 4094, 3]),
+            ((7, 1, 0), [20, 4231, 11, 4093, 4]),
+            ((8199, 1, 0), [21, 4231, 12, 8188, 4]),
+            ((4103, 1, 0), [22, 4231, 13, 8187, 5]),
+            ((4104, 1, 0), [23, 4231, 14, 8186, 6]),
+            ((u64::MAX, 1, 0), [24, 4231, 15, u64::MAX - 15, 6]),
+        ] {
+            arrivals.count(seq, packets, size);
+            let (bytes, missing) = (arrivals.bytes(), arrivals.missing());
+            let reordered = arrivals.reordered();
+            assert_eq!(
+                [arrivals.packets(), bytes, arrivals.unique(), missing, reordered],
+                want,
+                "{seq}"
+            );
         }
     }
 
