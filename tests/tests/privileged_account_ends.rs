@@ -47,18 +47,13 @@ fn no_nft() -> bool {
 fn what_nobody_tells_is_unknown() {
     const SENDER: Case =
         Case { args: LONG, code: None, event: Some(kill_sender), fails: true, ..PLAIN };
-    const RECEIVER: Case =
-        Case { code: Some(4), event: Some(kill_receiver), breaks_off: "receiver", ..SENDER };
+    const RECEIVER: Case = Case { code: Some(4), event: Some(kill_receiver), ..SENDER };
     const REVERSE: &str = "--reverse --rate 250pps --size 200 --packets 500";
     table(&[
         ("the sender is killed", SENDER),
         (
             "the sender is killed, and its log has some blocks",
-            Case {
-                args: "--rate 250pps --size 200 --packets 500 --log-block 16",
-                breaks_off: "sender",
-                ..SENDER
-            },
+            Case { args: "--rate 250pps --size 200 --packets 500 --log-block 16", ..SENDER },
         ),
         (
             "the receiver is killed, and its log has some blocks",
@@ -70,7 +65,6 @@ fn what_nobody_tells_is_unknown() {
             Case {
                 args: "--meter rtt --rate 250pps --size 200 --packets 500",
                 way: Way::RoundTrip,
-                breaks_off: "sender",
                 ..SENDER
             },
         ),
@@ -84,14 +78,8 @@ fn what_nobody_tells_is_unknown() {
             "the receiver is killed, icmp",
             Case { args: "--proto icmp --rate 250pps --size 200 --packets 500", ..RECEIVER },
         ),
-        (
-            "the sender is killed, reverse",
-            Case { args: REVERSE, way: Way::Back, breaks_off: "", ..RECEIVER },
-        ),
-        (
-            "the receiver is killed, reverse",
-            Case { args: REVERSE, way: Way::Back, breaks_off: "receiver", ..SENDER },
-        ),
+        ("the sender is killed, reverse", Case { args: REVERSE, way: Way::Back, ..RECEIVER }),
+        ("the receiver is killed, reverse", Case { args: REVERSE, way: Way::Back, ..SENDER }),
     ]);
 }
 
@@ -111,7 +99,6 @@ fn what_arrived_and_is_not_in_a_log_is_not_lost() {
             "a full disk of the sender",
             Case {
                 args: "--rate 500pps --size 200 --packets 500 --log-block 64",
-                breaks_off: "sender",
                 disks: ["16k", ""],
                 code: Some(1),
                 ..PLAIN
@@ -131,7 +118,6 @@ fn what_arrived_and_is_not_in_a_log_is_not_lost() {
             Case {
                 args: "--meter rtt --rate 500pps --size 200 --packets 500",
                 way: Way::RoundTrip,
-                breaks_off: "sender",
                 disks: ["8k", ""],
                 code: Some(1),
                 ..PLAIN

@@ -436,6 +436,8 @@ fn told_of(ended: &Ended<'_>) -> Told {
         end: ended.totals.map(|totals| totals.reason.to_string()),
         interrupted: ended.totals.is_some_and(|totals| totals.reason.is_interrupted()),
         no_plan,
+        logged: 0,
+        why: BTreeMap::new(),
     }
 }
 

@@ -80,6 +80,23 @@ pub struct Told {
     pub interrupted: bool,
     /// Reason why the plan has no number of packets, where it has none.
     pub no_plan: &'static str,
+    /// Different packets in the logs: so many were sent at least.
+    pub logged: u64,
+    /// Reasons why parts are not known, where there are better ones than the usual.
+    pub why: BTreeMap<&'static str, &'static str>,
+}
+
+impl Told {
+    /// Reason why a part of the account is not known.
+    fn why_not(&self, part: &str) -> &'static str {
+        let usual = match part {
+            "corrupted" => "payloads were not compared: itg-recv --check-payload",
+            _ if self.end.is_none() => "no account of the sender's end",
+            "not_reached" => "a part of the plan is not known",
+            _ => "no side has told it, as in logs of an older version",
+        };
+        self.why.get(part).copied().unwrap_or(usual)
+    }
 }
 
 /// Packets of a plan that are walked over at most to count them: some two seconds.
@@ -140,11 +157,11 @@ impl PacketAccount {
 
 impl Metrics {
     /// Closes the account of a flow by its other figures and by what else is told of it, and judges by it.
-    pub fn settle(&mut self, told: Told) {
+    pub fn settle(&mut self, mut told: Told) {
         let mut account = PacketAccount {
             planned: told.planned,
             refused: told.refused,
-            refused_by: told.refused_by,
+            refused_by: std::mem::take(&mut told.refused_by),
             arrived: told.arrived,
             corrupted: told.corrupted,
             ..PacketAccount::default()
@@ -154,8 +171,9 @@ impl Metrics {
             told.planned_ns.map(|ns| 8e9 * self.bytes as f64 / ns.max(1) as f64);
         let all_told =
             [account.sent, account.refused, account.left_out].iter().all(Option::is_some);
-        // What arrived was sent, whoever has told it.
-        let parts = [account.sent.or(account.arrived), account.refused, account.left_out];
+        // What arrived, or is in a log, was sent, whoever has told it.
+        let sent = account.sent.or_else(|| account.arrived.max(Some(told.logged)));
+        let parts = [sent, account.refused, account.left_out];
         let had_turn = parts.iter().flatten().fold(0, |sum: u64, part| sum.saturating_add(*part));
         if let (Some(error), Some(sent), 1..) = (self.fidelity.rate_error, account.sent, had_turn) {
             // That of the times alone; packets without a departure lower the rate, too.
@@ -182,27 +200,8 @@ impl Metrics {
             }
             Some(_) => {}
         }
-        for (key, part) in [
-            ("sent", account.sent),
-            ("refused", account.refused),
-            ("left_out", account.left_out),
-            ("not_reached", account.not_reached),
-            ("arrived", account.arrived),
-        ] {
-            if part.is_none() {
-                let why = match told.end {
-                    None => "no account of the sender's end",
-                    Some(_) if key == "not_reached" => "a part of the plan is not known",
-                    Some(_) => "no side has told it, as in logs of an older version",
-                };
-                account.note(key, why.to_owned());
-            }
-        }
-        if account.corrupted.is_none() {
-            account.note(
-                "corrupted",
-                "payloads were not compared: itg-recv --check-payload".to_owned(),
-            );
+        for (part, _) in account.parts().into_iter().filter(|(_, count)| count.is_none()) {
+            account.note(part, told.why_not(part).to_owned());
         }
         self.account = account;
         self.judge_account(told.interrupted, had_turn);
@@ -291,6 +290,18 @@ impl PacketAccount {
                 LostPackets { too_late, unknown, ..LostPackets::default() }
             }
         };
+    }
+
+    /// Parts that each account has.
+    const fn parts(&self) -> [(&'static str, Option<u64>); 6] {
+        [
+            ("sent", self.sent),
+            ("refused", self.refused),
+            ("left_out", self.left_out),
+            ("not_reached", self.not_reached),
+            ("arrived", self.arrived),
+            ("corrupted", self.corrupted),
+        ]
     }
 
     fn note(&mut self, part: &'static str, why: String) {

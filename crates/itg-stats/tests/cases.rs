@@ -15,6 +15,7 @@ mod metrics;
 mod parallel;
 mod partial_logs;
 mod plan;
+mod promise;
 mod report;
 mod schema;
 mod sequence;

@@ -123,3 +123,41 @@ fn bursts_of_some_flows_are_not_those_of_all() {
     assert_eq!((total.lost, total.loss_bursts, total.loss_burst_mean), (Some(6), None, None));
     assert!(total.loss_model.is_none());
 }
+
+/// The number of the records of a log that breaks off is neither what was sent nor what arrived.
+#[test]
+fn records_of_a_log_that_breaks_off_are_no_count() {
+    let mut spec = spec(1, "constant(1ms)", "constant(64)", 500);
+    for (meter, cut) in
+        [(Meter::Owd, true), (Meter::Owd, false), (Meter::Rtt, true), (Meter::Rtt, false)]
+    {
+        spec.meter = meter;
+        let mut sender = TestLog::new(Side::Sender, "a");
+        sender.flow(0, &spec, ["a", "b"]);
+        sender.records((0..308).map(|k| sent(0, k)));
+        if meter == Meter::Rtt {
+            sender.records((0..60).map(|k| Record::echoed(arrival(0, k))));
+        }
+        let mut receiver = TestLog::new(Side::Receiver, "b");
+        receiver.flow(0, &spec, ["a", "b"]);
+        receiver.records((0..64).map(|k| received(0, k)));
+        let (sender, receiver, words) = if cut {
+            (sender.killed(), receiver.killed(), "breaks off")
+        } else {
+            (sender.finish_lacking(192), receiver.finish_lacking(7), "lacks records")
+        };
+        for logs in [&[&sender[..]][..], &[&receiver], &[&sender, &receiver]] {
+            for flow in report(logs).flows {
+                let account = &flow.metrics.account;
+                let text = format!("{meter:?} {}: {account:#?}", flow.side);
+                assert_eq!((account.sent, account.arrived), (None, None), "{text}");
+                assert_eq!(flow.metrics.lost, None, "{text}");
+                let own = match (flow.side, meter) {
+                    ("sender", Meter::Owd) => "sent",
+                    _ => "arrived",
+                };
+                assert!(account.why[own].contains(words), "{own}: {text}");
+            }
+        }
+    }
+}

@@ -68,8 +68,9 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
     let other = peer.map(|peer| &peer.owners);
     let refused = owners::of_all(&object.owners, other, |end| end.refused_packets);
     let stats = if object.stats.counts_arrivals() { Some(object) } else { of(Side::Receiver) };
-    let unlogged = facts.unlogged.is_some_and(|count| count > 0);
-    let logged = stats.filter(|_| !unlogged).map(|object| object.stats.arrived_seqs().unique());
+    let whole = facts.unlogged.is_none_or(|n| n == 0) && !facts.breaks_off && !facts.lacks_records;
+    let logged = stats.filter(|_| whole).map(|object| object.stats.arrived_seqs().unique());
+    let lacks = |object: Option<&Object>| object.and_then(|object| object.owners.lack().words());
     // The log of the receiver is not that of the replies.
     let one_way = !object.stats.is_round_trip();
     let counted = facts.received_unique.filter(|_| one_way);
@@ -100,5 +101,10 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
         interrupted: sender.owners.interrupted(),
         end: reason.filter(|_| facts.sent_packets.is_some()),
         no_plan,
+        logged: both().map(|object| object.stats.packets_seen()).max().unwrap_or(0),
+        why: [("sent", lacks(of(Side::Sender))), ("arrived", lacks(stats))]
+            .into_iter()
+            .filter_map(|(part, why)| Some((part, why?)))
+            .collect(),
     }
 }

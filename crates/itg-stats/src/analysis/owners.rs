@@ -44,6 +44,17 @@ pub(super) enum Lack {
     Some,
 }
 
+impl Lack {
+    /// Reason why such a log is no account.
+    pub(super) const fn words(self) -> Option<&'static str> {
+        match self {
+            Self::Nothing => None,
+            Self::Tail => Some("its log breaks off"),
+            Self::Some => Some("its log lacks records"),
+        }
+    }
+}
+
 /// All owners of a flow at one side.
 #[derive(Debug, Default)]
 pub(super) struct Owners(Vec<Owner>);

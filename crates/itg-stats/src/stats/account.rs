@@ -45,6 +45,11 @@ impl FlowStats {
         unique > 0 && (unique == sent || self.sent.packets == sent)
     }
 
+    /// Different packets that the log has, sent or arrived.
+    pub(crate) fn packets_seen(&self) -> u64 {
+        self.sent_seqs.unique().max(self.arrived_seqs.unique())
+    }
+
     /// Packets sent, lost, and those that arrived in excess.
     #[must_use]
     pub fn account(&self, facts: &Facts<'_>) -> Account {
@@ -62,16 +67,13 @@ impl FlowStats {
                 let outside = unique - (sender.sent_seqs.unique() - missing.lost);
                 (sender, missing, outside)
             });
-        // Logs that lack what arrived do not say what was sent.
-        let by_log = logged.as_ref().filter(|(_, _, outside)| *outside == 0);
+        // Logs that lack records, or what arrived, do not say what was sent.
+        let by_log = logged.as_ref().filter(|(.., outside)| *outside == 0 && !facts.sender_lacks);
         let by_log = by_log.map(|(sender, ..)| sender.sent_seqs.unique());
         if self.setup.side == Side::Receiver && facts.unlogged.is_some_and(|count| count > 0) {
-            // Arrivals without a record prove nothing of a log that lacks what was sent.
-            let sent = facts.sent_packets.or_else(|| by_log.filter(|_| !facts.sender_lacks));
-            return Account::by_receiver(sent, facts);
+            return Account::by_receiver(facts.sent_packets.or(by_log), facts);
         }
-        let sent = facts.sent_packets.or(by_log);
-        let Some(sent) = sent else {
+        let Some(sent) = facts.sent_packets.or(by_log) else {
             let loss = facts.by_numbers && !facts.lacks_records && !facts.contradicted;
             let loss = loss.then(|| (self.missing_numbers(), LossBasis::SequenceNumbers));
             return Account { sent_packets: None, excess_packets: 0, loss };
@@ -97,7 +99,7 @@ impl FlowStats {
 
     /// At a one-way sender without the receiver's log.
     fn account_of_sender(&self, facts: &Facts<'_>) -> Account {
-        let logged = Some(self.sent_seqs.unique()).filter(|&logged| logged > 0);
+        let logged = Some(self.sent_seqs.unique()).filter(|&n| n > 0 && !facts.sender_lacks);
         Account::by_receiver(facts.sent_packets.or(logged), facts)
     }
 
