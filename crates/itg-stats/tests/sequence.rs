@@ -87,7 +87,7 @@ proptest! {
         prop_assert_eq!(tracker.unique(), seen.len() as u64);
         prop_assert_eq!(tracker.duplicated(), duplicated);
         prop_assert_eq!(tracker.reordered(), reordered);
-        prop_assert_eq!(tracker.max(), seen.last().copied());
+        prop_assert_eq!((tracker.min(), tracker.max()), (seen.first().copied(), seen.last().copied()));
         let mut listed = Vec::new();
         let mut before = None;
         for run in tracker.runs() {
@@ -172,5 +172,13 @@ fn arrivals_are_named() {
         (u64::MAX, Arrival::Duplicate),
     ] {
         assert_eq!(tracker.insert(seq), want, "seq {seq}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_of_nothing() {
+    let none = Loss { at_end: Some(0), ..Loss::default() };
+    for got in [tracker(&[]), tracker(&[1])] {
+        assert_eq!((got.missing_of(&tracker(&[])), got.missing_before(0)), (none, none));
     }
 }

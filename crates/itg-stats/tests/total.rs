@@ -8,8 +8,8 @@ use itg_stats::stats::LossBasis;
 use itg_stats::{Analysis, Options};
 use itg_testkit::logs::{EPOCH, TestLog, spec};
 
-const DAY: u64 = 86_400_000_000_000;
-const YEAR: u64 = 366 * DAY;
+const DAY: i64 = 86_400_000_000_000;
+const YEAR: u64 = 366 * DAY.unsigned_abs();
 
 /// A flow of ten packets, one a millisecond.
 struct Made {
@@ -17,8 +17,10 @@ struct Made {
     arrivals: Vec<u64>,
     /// Lateness and delay of each packet.
     late_ns: u64,
-    delay_ns: u64,
+    delay_ns: i64,
     begins_ns: u64,
+    /// Packets at the end that the kernel refused.
+    refused: u64,
     sender_logs: bool,
     told_sent: bool,
     socket_drops: Option<u64>,
@@ -31,6 +33,7 @@ fn made(arrivals: &[u64]) -> Made {
         late_ns: 0,
         delay_ns: 5_000,
         begins_ns: EPOCH,
+        refused: 0,
         sender_logs: true,
         told_sent: true,
         socket_drops: Some(0),
@@ -50,23 +53,23 @@ fn report(flows: &[Made]) -> Report {
         let sent_ns = |seq: u64| made.begins_ns + seq * 1_000_000 + made.late_ns;
         if made.sender_logs {
             sender.flow(flow, &spec, ["b", "b"]);
-            sender.records((0..10).map(|seq| {
+            sender.records((0..10 - made.refused).map(|seq| {
                 let (sent_ns, planned_ns) = (sent_ns(seq), seq * 1_000_000);
                 Record::sent(SentPacket { flow, seq, size: 100, planned_ns, sent_ns })
             }));
         }
         receiver.records((0_u64..).zip(&made.arrivals).map(|(_, &seq)| {
             let sent_ns = sent_ns(seq);
-            let arrived_ns = sent_ns + made.delay_ns;
+            let arrived_ns = sent_ns.saturating_add_signed(made.delay_ns);
             let (size, read_ns, ttl, tos) = (100, arrived_ns + 7, 64, 0);
             let packet = ReceivedPacket { flow, seq, size, sent_ns, arrived_ns, read_ns, ttl, tos };
             Record::received(packet)
         }));
         let unique: std::collections::BTreeSet<_> = made.arrivals.iter().collect();
         let end = FlowEnd {
-            sent_packets: made.told_sent.then_some(10),
+            sent_packets: made.told_sent.then_some(10 - made.refused),
             skipped_packets: made.told_sent.then_some(0),
-            refused_packets: made.told_sent.then_some(0),
+            refused_packets: made.told_sent.then_some(made.refused),
             received_packets: Some(made.arrivals.len() as u64),
             received_unique: Some(unique.len() as u64),
             socket_drops: made.socket_drops,
@@ -126,6 +129,9 @@ fn the_place_of_losses_is_known_where_all_flows_tell_it() {
         ("the network alone", [with(some, Some(0)), with(some, Some(0))], (Some(0), Some(4))),
         ("one at its socket", [with(some, Some(2)), with(some, Some(0))], (Some(2), Some(2))),
         ("both at their sockets", [with(some, Some(2)), with(some, Some(1))], (None, None)),
+        ("more than one has lost", [with(some, Some(3)), with(some, Some(0))], (Some(3), None)),
+        ("more than the other has", [with(some, Some(0)), with(some, Some(3))], (Some(3), None)),
+        ("drops of copies", [with(whole, Some(1)), with(whole, Some(2))], (None, None)),
         ("the first does not tell", [with(some, None), with(some, Some(0))], (None, None)),
         ("the second does not tell", [with(some, Some(0)), with(some, None)], (None, None)),
         ("none tells", [with(some, None), with(some, None)], (None, None)),
@@ -156,8 +162,11 @@ fn bursts_are_known_where_all_flows_tell_which_packets_are_lost() {
         ("not of all", vec![lossy(), unknown()], (None, None, None)),
         ("none", vec![all(), all()], (Some(0), Some(0), log)),
     ] {
-        let metrics = total(&flows).metrics;
+        let report = report(&flows);
+        let metrics = &report.total.metrics;
         assert_eq!((metrics.lost, metrics.loss_bursts, metrics.lost_basis), want, "{what}");
+        let told = report.notices.iter().any(|notice| notice.contains("losses after the last"));
+        assert!(!told, "{what}");
         assert_eq!(metrics.loss_model.is_some(), metrics.loss_bursts.is_some(), "{what}");
     }
 }
@@ -175,7 +184,7 @@ fn times_that_nobody_believes_are_left_out_and_named() {
     for (what, flows, delays, left_out) in [
         ("a day but for little", vec![all(), delayed(DAY - 1)], 20, None),
         ("a day", vec![all(), delayed(DAY)], 10, Some(words("flow 2"))),
-        ("late by a day", vec![late(DAY), all()], 20, Some(words("flow 1"))),
+        ("late by a day", vec![late(DAY.unsigned_abs()), all()], 20, Some(words("flow 1"))),
         ("two", vec![delayed(DAY), all(), delayed(DAY)], 10, Some(words("flows 1, 3"))),
         (
             "many",
@@ -205,4 +214,33 @@ fn times_that_nobody_believes_are_left_out_and_named() {
         let at_most = if left_out.is_some() { 10_000_000 } else { 2 * YEAR };
         assert!(report.total.metrics.duration_ns <= at_most, "{what}");
     }
+}
+
+#[test]
+fn the_worst_flow_is_the_totals_and_named() {
+    let lacking = || Made { refused: 5, ..made(&[0, 1, 2, 3, 4]) };
+    let early = || Made { delay_ns: -1_000, ..all() };
+    let words = "5 of 10 planned packets did not leave: 5 were refused by the sender's kernel";
+    let two = "flows: 1 fail, 1 pass; causes: 1 incomplete";
+    for (what, flows, rate_error, reasons) in [
+        ("all pass", vec![all(), all()], 0.0, vec![]),
+        ("one alone", vec![lacking()], -0.5, vec![format!("flow 1: {words}")]),
+        (
+            "the first",
+            vec![lacking(), all()],
+            -0.5,
+            vec![two.to_owned(), format!("flow 1: {words}")],
+        ),
+        (
+            "the second",
+            vec![all(), lacking()],
+            -0.5,
+            vec![two.to_owned(), format!("flow 2: {words}")],
+        ),
+    ] {
+        let fidelity = total(&flows).metrics.fidelity;
+        assert!((fidelity.rate_error.expect("known") - rate_error).abs() < 1e-9, "{what}");
+        assert_eq!(fidelity.reasons, reasons, "{what}");
+    }
+    assert_eq!(total(&[early(), all(), early()]).metrics.negative_delays, 20);
 }
