@@ -94,3 +94,35 @@ fn pooled_flows_keep_no_filter_and_no_step_between_them() {
     assert_eq!(DelayStats::default().delay(), None);
     assert_eq!(DelayStats::default().jitter(), None);
 }
+
+#[test]
+fn delays_that_are_far_apart_at_once_are_the_same_as_one_by_one() {
+    let far = 1 << 62;
+    for delays in [
+        [i64::MAX, i64::MIN, 0],
+        [i64::MIN, i64::MAX, i64::MIN],
+        [far, -far, far],
+        [0, far, 1 - far],
+    ] {
+        let (singly, mut at_once) = (stats(&delays), DelayStats::default());
+        at_once.add_all(&delays);
+        assert_eq!(at_once.variation().points(), singly.variation().points(), "{delays:?}");
+        assert_eq!(at_once.variation_mean(), singly.variation_mean(), "{delays:?}");
+        let steps = delays.windows(2).map(|pair| pair[0].abs_diff(pair[1]) as f64).sum::<f64>();
+        assert!(close(at_once.variation_mean(), steps / 2.0), "{delays:?}");
+    }
+}
+
+#[test]
+fn steps_lead_from_the_last_delay_to_the_first_one_behind() {
+    let (some, behind, none) = (stats(&[5, -3]), stats(&[10, 4]), stats(&[]));
+    for (a, b, want) in [
+        (&some, &behind, Some(13)),
+        (&behind, &some, Some(1)),
+        (&some, &none, None),
+        (&none, &some, None),
+    ] {
+        assert_eq!(a.step_to(b), want);
+    }
+    assert_eq!((some.values().count(), some.variation().count(), some.count()), (2, 1, 2));
+}
