@@ -21,6 +21,8 @@ struct Made {
     begins_ns: u64,
     /// Packets at the end that the kernel refused.
     refused: u64,
+    /// Packets at the beginning that are in the sender's log.
+    logged: u64,
     sender_logs: bool,
     told_sent: bool,
     socket_drops: Option<u64>,
@@ -34,6 +36,7 @@ fn made(arrivals: &[u64]) -> Made {
         delay_ns: 5_000,
         begins_ns: EPOCH,
         refused: 0,
+        logged: 10,
         sender_logs: true,
         told_sent: true,
         socket_drops: Some(0),
@@ -53,7 +56,7 @@ fn report(flows: &[Made]) -> Report {
         let sent_ns = |seq: u64| made.begins_ns + seq * 1_000_000 + made.late_ns;
         if made.sender_logs {
             sender.flow(flow, &spec, ["b", "b"]);
-            sender.records((0..10 - made.refused).map(|seq| {
+            sender.records((0..made.logged.min(10 - made.refused)).map(|seq| {
                 let (sent_ns, planned_ns) = (sent_ns(seq), seq * 1_000_000);
                 Record::sent(SentPacket { flow, seq, size: 100, planned_ns, sent_ns })
             }));
@@ -151,6 +154,7 @@ fn the_place_of_losses_is_known_where_all_flows_tell_it() {
 fn bursts_are_known_where_all_flows_tell_which_packets_are_lost() {
     let lossy = || made(&[0, 1, 2, 3, 4, 5, 6, 9]);
     let counted = || Made { sender_logs: false, ..lossy() };
+    let lacking = || Made { logged: 8, ..made(&[0, 1, 2, 3, 4, 6, 7]) };
     let unknown = || Made { sender_logs: false, told_sent: false, ..lossy() };
     let (log, count) = (Some(LossBasis::SenderLog), Some(LossBasis::SenderCount));
     for (what, flows, want) in [
@@ -160,6 +164,7 @@ fn bursts_are_known_where_all_flows_tell_which_packets_are_lost() {
         ("by both, again", vec![counted(), lossy(), lossy()], (Some(6), Some(3), None)),
         ("not at all", vec![unknown(), unknown()], (None, None, None)),
         ("not of all", vec![lossy(), unknown()], (None, None, None)),
+        ("by a log that lacks some", vec![lacking(), lacking()], (Some(6), Some(4), count)),
         ("none", vec![all(), all()], (Some(0), Some(0), log)),
     ] {
         let report = report(&flows);
