@@ -43,6 +43,10 @@ const LATE_GAPS: f64 = 10.0;
 /// Reason of the verdict of a side that has no log.
 const NOT_JUDGED: &str = "not judged without the sender's log: add --log FILE to itg-send";
 
+/// Parts of an account that no program knows without a log.
+const IN_A_LOG: [&str; 6] =
+    ["logged", "not_logged", "lost.socket", "lost.network", "lost.checksum", "lost.too_late"];
+
 /// The two ways of an exchange.
 pub const WAYS: [&str; 2] = ["from here", "to here"];
 
@@ -437,7 +441,7 @@ fn told_of(ended: &Ended<'_>) -> Told {
         interrupted: ended.totals.is_some_and(|totals| totals.reason.is_interrupted()),
         no_plan,
         logged: 0,
-        why: BTreeMap::new(),
+        why: IN_A_LOG.map(|part| (part, "the log of the receiver tells it")).into(),
     }
 }
 
@@ -698,6 +702,21 @@ mod tests {
             ["1", "call", "udp", "99", "0.414", "101", "1.00", "1.00", "-", "1.00", "0", "unknown"]
         );
         assert!(text.contains("flow 1: 1 packet lost in the network or at the receiver"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_known_has_a_reason() {
+        let mut outcome = outcome(0, true);
+        outcome.flows[0].totals.as_mut().expect("totals").packets = 0;
+        let counts = outcome.flows[0].counts.as_mut().expect("counts");
+        (counts.packets, counts.unique, counts.bytes) = (0, 0, 0);
+        let metrics = sent(&plan(), "run", &outcome, None).flows.remove(0).metrics;
+        for part in IN_A_LOG {
+            assert!(metrics.account.why[part].contains("log of the receiver"), "{part}");
+        }
+        outcome.flows[0].counts = None;
+        let account = sent(&plan(), "run", &outcome, None).flows.remove(0).metrics.account;
+        assert_eq!(account.why["arrived"], "the receiver told no account");
     }
 
     #[test]

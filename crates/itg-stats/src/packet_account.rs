@@ -91,6 +91,15 @@ impl Told {
     fn why_not(&self, part: &str) -> &'static str {
         let usual = match part {
             "corrupted" => "payloads were not compared: itg-recv --check-payload",
+            "arrived" | "duplicated" | "not_logged" => "the receiver told no account",
+            "refused_by" if self.refused.is_some() => "the sender's log tells the errors",
+            "logged" => "how many arrived, or are not in the log, is not known",
+            "lost" => "how many were sent, or arrived, is not known",
+            "lost.checksum" => "the receiver did not tell it",
+            "lost.too_late" => "the receiver saw none, or closed the port",
+            _ if part.starts_with("lost.") => {
+                "the receiver's drops are not known, or are more than were lost"
+            }
             _ if self.end.is_none() => "no account of the sender's end",
             "not_reached" => "a part of the plan is not known",
             _ => "no side has told it, as in logs of an older version",
@@ -200,7 +209,7 @@ impl Metrics {
             }
             Some(_) => {}
         }
-        for (part, _) in account.parts().into_iter().filter(|(_, count)| count.is_none()) {
+        for part in account.unknown(self.lost) {
             account.note(part, told.why_not(part).to_owned());
         }
         self.account = account;
@@ -292,16 +301,29 @@ impl PacketAccount {
         };
     }
 
-    /// Parts that each account has.
-    const fn parts(&self) -> [(&'static str, Option<u64>); 6] {
-        [
+    /// Parts that are not known.
+    fn unknown(&self, lost: Option<u64>) -> impl Iterator<Item = &'static str> + use<> {
+        let LostPackets { socket, checksum, too_late, network, unknown } = self.lost;
+        let by_error = self.refused_by.values().fold(0, |sum: u64, n| sum.saturating_add(*n));
+        let parts = [
             ("sent", self.sent),
             ("refused", self.refused),
+            ("refused_by", self.refused.filter(|refused| *refused <= by_error)),
             ("left_out", self.left_out),
             ("not_reached", self.not_reached),
             ("arrived", self.arrived),
+            ("duplicated", self.duplicated),
             ("corrupted", self.corrupted),
-        ]
+            ("lost", lost),
+            ("lost.socket", socket),
+            ("lost.checksum", checksum),
+            ("lost.too_late", too_late),
+            ("lost.network", network),
+            ("lost.unknown", unknown),
+            ("logged", self.logged),
+            ("not_logged", self.not_logged),
+        ];
+        parts.into_iter().filter_map(|(part, count)| count.is_none().then_some(part))
     }
 
     fn note(&mut self, part: &'static str, why: String) {

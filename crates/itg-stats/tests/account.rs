@@ -246,6 +246,19 @@ fn wrong(truth: &Truth, metrics: &Metrics) -> Option<String> {
             _ => {}
         }
     }
+    let value = serde_json::to_value(account).expect("JSON");
+    let parts = value.as_object().expect("an object").iter();
+    let places = value["lost"].as_object().expect("an object").iter();
+    let places = places.map(|(place, count)| (format!("lost.{place}"), count));
+    for (name, count) in parts.map(|(name, count)| (name.clone(), count)).chain(places) {
+        if count.is_null() && !account.why.contains_key(&*name) {
+            return Some(format!("{name}: no reason"));
+        }
+    }
+    let by_error: u64 = account.refused_by.values().sum();
+    if refused != Some(by_error) && !account.why.contains_key("refused_by") {
+        return Some("refused_by: no reason".to_owned());
+    }
     if let Some(lost) = metrics.lost {
         let parts = [account.lost.socket, account.lost.network, account.lost.unknown];
         let sum: u64 = parts.iter().flatten().sum();

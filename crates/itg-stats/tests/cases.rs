@@ -24,6 +24,7 @@ mod series;
 mod sum;
 mod tcp;
 mod total;
+mod trace;
 mod twin;
 mod verdicts;
 mod volume;

@@ -1,5 +1,7 @@
 //! Facts on a flow from both of its ends.
 
+use std::collections::BTreeMap;
+
 use itg_core::flow::Flow;
 use itg_core::seed::RunSeed;
 use itg_record::Side;
@@ -64,13 +66,13 @@ const FREE_WALK: u64 = 1 << 16;
 pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) -> Told {
     let both = || [Some(object), peer].into_iter().flatten();
     let of = |side: Side| both().find(|object| object.stats.side() == side);
-    let sender = of(Side::Sender).unwrap_or(object);
+    let (sender_log, receiver_log) = (of(Side::Sender), of(Side::Receiver));
+    let sender = sender_log.unwrap_or(object);
     let other = peer.map(|peer| &peer.owners);
     let refused = owners::of_all(&object.owners, other, |end| end.refused_packets);
-    let stats = if object.stats.counts_arrivals() { Some(object) } else { of(Side::Receiver) };
+    let stats = if object.stats.counts_arrivals() { Some(object) } else { receiver_log };
     let whole = facts.unlogged.is_none_or(|n| n == 0) && !facts.breaks_off && !facts.lacks_records;
     let logged = stats.filter(|_| whole).map(|object| object.stats.arrived_seqs().unique());
-    let lacks = |object: Option<&Object>| object.and_then(|object| object.owners.lack().words());
     // The log of the receiver is not that of the replies.
     let one_way = !object.stats.is_round_trip();
     let counted = facts.received_unique.filter(|_| one_way);
@@ -102,9 +104,40 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
         end: reason.filter(|_| facts.sent_packets.is_some()),
         no_plan,
         logged: both().map(|object| object.stats.packets_seen()).max().unwrap_or(0),
-        why: [("sent", lacks(of(Side::Sender))), ("arrived", lacks(stats))]
-            .into_iter()
-            .filter_map(|(part, why)| Some((part, why?)))
-            .collect(),
+        why: why_not([sender_log, receiver_log, stats], facts),
     }
+}
+
+/// Reasons why parts of a flow's account are not known, by the logs of its sender, its receiver, and of its arrivals.
+fn why_not(
+    [sender, receiver, arrivals]: [Option<&Object>; 3],
+    facts: &Facts<'_>,
+) -> BTreeMap<&'static str, &'static str> {
+    let lacks = |log: Option<&Object>| log.and_then(|log| log.owners.lack().words());
+    let older = facts.received_packets.map(|_| "the account is of an older version");
+    let place = match () {
+        () if facts.shared_drops => {
+            Some("flows came to one socket: whose packets it dropped is not known")
+        }
+        () if facts.resends => Some("its transport sends again what the network loses"),
+        () => None,
+    };
+    let logged = match arrivals {
+        Some(log) if log.stats.is_round_trip() => {
+            Some("nobody counts the replies that are not in a log")
+        }
+        _ if receiver.is_none() => Some("the receiver's log has it"),
+        _ => lacks(receiver),
+    };
+    [
+        ("sent", lacks(sender)),
+        ("arrived", lacks(arrivals).or(older)),
+        ("lost.socket", place),
+        ("lost.network", place),
+        ("logged", logged),
+        ("not_logged", logged),
+    ]
+    .into_iter()
+    .filter_map(|(part, why)| Some((part, why?)))
+    .collect()
 }
