@@ -409,9 +409,7 @@ pub(crate) fn counted(totals: Option<&FlowTotals>, counts: Option<&FlowCounts>) 
     };
     if let Some((totals, counts)) = totals.zip(counts) {
         metrics.excess_packets = counts.unique.saturating_sub(totals.packets);
-        // Of nothing there is no share.
-        let sent = Some(totals.packets).filter(|sent| *sent > 0 || counts.unique > 0);
-        metrics.lost = sent.and_then(|sent| sent.checked_sub(counts.unique));
+        metrics.lost = totals.packets.checked_sub(counts.unique);
         metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
         // Where numbers were not sent, those that are missing are not all lost.
         let all_sent = totals.skipped == 0 && totals.failed == 0;
@@ -705,12 +703,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_a_reason() {
+    fn what_is_not_known_has_a_reason_and_of_nothing_nothing_is_lost() {
         let mut outcome = outcome(0, true);
         outcome.flows[0].totals.as_mut().expect("totals").packets = 0;
         let counts = outcome.flows[0].counts.as_mut().expect("counts");
         (counts.packets, counts.unique, counts.bytes) = (0, 0, 0);
         let metrics = sent(&plan(), "run", &outcome, None).flows.remove(0).metrics;
+        assert_eq!((metrics.lost, metrics.loss_share()), (Some(0), None));
         for part in IN_A_LOG {
             assert!(metrics.account.why[part].contains("log of the receiver"), "{part}");
         }

@@ -164,7 +164,8 @@ impl Metrics {
         let lost = self.lost?;
         let arrived = self.packets.saturating_sub(self.duplicated.unwrap_or(0));
         let sent = self.sent_packets.unwrap_or_else(|| arrived.saturating_add(lost));
-        Some(if sent == 0 { 0.0 } else { lost as f64 / sent as f64 })
+        // Of nothing there is no share.
+        (sent > 0).then(|| lost as f64 / sent as f64)
     }
 }
 
