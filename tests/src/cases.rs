@@ -297,6 +297,10 @@ fn check(case: &Case, view: &View<'_>, [there, back]: [Truth; 2]) {
         assert!(planned, "{words}");
         let causes = flow["fidelity"]["causes"].as_array().expect("a list");
         let incomplete = causes.contains(&"incomplete".into());
+        // An interrupt is the user's, and has a cause of its own.
+        let why = account["why"]["not_reached"].as_str().unwrap_or("");
+        let cut = why.starts_with("interrupted") && of("not_reached") > Some(0);
+        assert_eq!(causes.contains(&"interrupted".into()), cut, "{words}");
         // Another direction of the same run may have nothing to complain of, and a side that was left alone nothing
         // to judge by.
         let judged = case.way != Way::Both && of("not_reached").is_some();

@@ -30,6 +30,8 @@ pub enum Cause {
     Resolution,
     /// Packets of the plan did not leave: the sender's kernel refused them, or the flow ended before.
     Incomplete,
+    /// The user ended the flow before its plan; changes no verdict.
+    Interrupted,
 }
 
 impl Cause {
@@ -46,6 +48,7 @@ impl Cause {
             Self::FullQueue => "full_queue",
             Self::Resolution => "resolution",
             Self::Incomplete => "incomplete",
+            Self::Interrupted => "interrupted",
         }
     }
 }
@@ -197,6 +200,11 @@ impl Fidelity {
     pub fn object(&mut self, verdict: Verdict, cause: Cause, reason: String) {
         self.verdict = self.verdict.max(verdict);
         self.reasons.push(reason);
+        self.add_cause(cause);
+    }
+
+    /// Names a cause, once.
+    pub fn add_cause(&mut self, cause: Cause) {
         if let Err(place) = self.causes.binary_search(&cause) {
             self.causes.insert(place, cause);
         }
@@ -205,9 +213,7 @@ impl Fidelity {
     /// Packets of the plan did not leave: many of them fail the flow, few are a warning.
     pub fn incomplete(&mut self, many: bool, why: String) {
         self.verdict = self.verdict.max(if many { Verdict::Fail } else { Verdict::Warn });
-        if let Err(place) = self.causes.binary_search(&Cause::Incomplete) {
-            self.causes.insert(place, Cause::Incomplete);
-        }
+        self.add_cause(Cause::Incomplete);
         // The sender's log may have told it already.
         if !self.reasons.contains(&why) {
             self.reasons.insert(0, why);

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use itg_core::flow::Flow;
 use serde::Serialize;
 
+use crate::fidelity::Cause;
 use crate::metric::Metrics;
 
 /// Outcomes of the packets of a plan; a part that is not known is `None`, and `why` says so.
@@ -257,6 +258,9 @@ impl Metrics {
     /// Judges the flow by its account: packets of the plan that did not leave, and those of which nobody knows.
     fn judge_account(&mut self, interrupted: bool, had_turn: u64) {
         let account = &self.account;
+        if interrupted && account.not_reached > Some(0) {
+            self.fidelity.add_cause(Cause::Interrupted);
+        }
         let cut_off = account.not_reached.filter(|_| !interrupted).unwrap_or(0);
         let missing = account.refused.unwrap_or(0).saturating_add(cut_off);
         let of = account.planned.unwrap_or(had_turn);

@@ -186,9 +186,7 @@ impl Totals {
         }
         let worst = &mut self.sums.fidelity;
         for cause in &own.causes {
-            if let Err(place) = worst.causes.binary_search(cause) {
-                worst.causes.insert(place, *cause);
-            }
+            worst.add_cause(*cause);
         }
         let larger = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.max(b)),

@@ -280,6 +280,10 @@ fn wrong(truth: &Truth, metrics: &Metrics) -> Option<String> {
     if verdict == Verdict::Pass && missing * 100 > plan {
         return Some(format!("{verdict:?} with {missing} of {plan} missing"));
     }
+    let cut = truth.interrupted && account.not_reached > Some(0);
+    if metrics.fidelity.causes.contains(&Cause::Interrupted) != cut {
+        return Some(format!("interrupted: {:?}", metrics.fidelity.causes));
+    }
     let has_cause = metrics.fidelity.causes.contains(&Cause::Incomplete);
     (has_cause && missing == 0).then(|| "incomplete without a packet missing".to_owned())
 }
