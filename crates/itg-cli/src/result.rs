@@ -697,7 +697,7 @@ mod tests {
         let row = text.lines().nth(1).expect("a row");
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
-            ["1", "call", "udp", "99", "0.414", "101", "1.00", "1.00", "-", "1.00", "0", "unknown"]
+            ["1", "call", "udp", "99", "0.410", "100", "1.00", "1.00", "-", "1.00", "0", "unknown"]
         );
         assert!(text.contains("flow 1: 1 packet lost in the network or at the receiver"), "{text}");
     }
