@@ -252,6 +252,9 @@ impl Metrics {
     pub fn close_account(&mut self) {
         let mut account = std::mem::take(&mut self.account);
         account.take(self);
+        for part in account.unknown(self.lost) {
+            account.note(part, "that of a flow is not known".to_owned());
+        }
         self.account = account;
     }
 
@@ -284,7 +287,8 @@ impl PacketAccount {
         let loss = &metrics.ledger.loss;
         self.sent = metrics.sent_packets;
         self.left_out = metrics.skipped_packets;
-        self.duplicated = metrics.duplicated;
+        // Where it is not known how many arrived, nor is how many of them came again.
+        self.duplicated = metrics.duplicated.filter(|_| self.arrived.is_some());
         self.not_logged = loss.log;
         self.logged = self.arrived.zip(loss.log).and_then(|(all, not)| all.checked_sub(not));
         let Some(lost) = metrics.lost else { return };
