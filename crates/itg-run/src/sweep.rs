@@ -119,7 +119,7 @@ fn ways(world: &dyn World, request: &RunRequest) -> String {
     [request.options.pacing.words(), world.options()].concat().join(" ")
 }
 
-/// How a run of a sweep ended.
+/// End of a run of a sweep.
 enum Ended {
     /// With a record.
     Done,

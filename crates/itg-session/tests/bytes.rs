@@ -142,7 +142,7 @@ fn what_is_new_stands_behind_a_message_and_is_ignored_where_it_is_not_known() {
     assert_eq!(decode(&bye), Ok(Message::Bye));
 }
 
-/// What a receiver of before does not count stands behind its counts.
+/// Counts that receivers of before do not tell stand behind the others.
 #[test]
 fn more_counts_stand_behind_the_counts() {
     let counted = |more| Message::FlowCounted(FlowCounts { more, ..counts(7) });

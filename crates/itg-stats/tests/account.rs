@@ -319,7 +319,7 @@ fn planted_faults_are_found() {
     }
 }
 
-/// What is sent again is not lost in the network.
+/// Packets that are sent again are not lost in the network.
 #[test]
 fn packets_of_a_connection_that_broke_were_in_a_buffer() {
     for (proto, network, unknown) in [(Proto::Tcp, None, 3), (Proto::Udp, Some(3), 0)] {

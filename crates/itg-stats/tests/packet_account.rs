@@ -1,4 +1,4 @@
-//! What closes the account of a flow: its parts from other figures, reasons, verdict and notices.
+//! Closing of the account of a flow: its parts from other figures, reasons, verdict and notices.
 
 use std::collections::BTreeMap;
 

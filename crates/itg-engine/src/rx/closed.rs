@@ -24,7 +24,7 @@ pub(super) struct Closed {
     pub(super) flow: u32,
     pub(super) key: Option<PacketKey>,
     pub(super) origins: Origins,
-    /// What it was counted with, and what came later.
+    /// Arrivals: those that it was counted with, and later ones.
     pub(super) arrivals: Arrivals,
     /// Different packets that it was counted with.
     pub(super) counted: u64,

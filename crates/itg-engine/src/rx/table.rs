@@ -51,7 +51,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// What has arrived of it, and what was lost within this host.
+    /// Counts of what has arrived of it and of what was lost within this host.
     pub(super) fn counts(&self, lost: &HostLoss) -> FlowCounts {
         FlowCounts {
             flow: self.rx.flow,
