@@ -298,10 +298,13 @@ fn a_run_that_fails_before_its_first_packet_has_no_table() {
         let report: Value = serde_json::from_str(&done.out).expect("one object");
         for flow in report["flows"].as_array().expect("a list") {
             assert_eq!(
-                (&flow["packets"], &flow["lost"]),
-                (&Value::from(0), &Value::Null),
+                (&flow["packets"], &flow["sent_packets"], &flow["lost"]),
+                (&Value::from(0), &Value::from(0), &Value::from(0)),
                 "{flow}"
             );
+            let account = &flow["account"];
+            assert_eq!(account["not_reached"], account["planned"], "{account}");
+            assert!(account["why"]["not_reached"].is_string(), "{account}");
         }
     }
     drop(receiver.stop());

@@ -67,12 +67,17 @@ fn send(pair: &Pair, args: &[&str], code: i32) -> Value {
     serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done}"))
 }
 
-/// The first entry of the logs.
-fn decode(logs: &[&Path]) -> Value {
+/// Entries of the logs.
+fn decode_all(logs: &[&Path]) -> Vec<Value> {
     let mut command = std::process::Command::new(program("itg-decode"));
     let done = Running::start(command.args(logs).args(["--format", "json"])).finish(LIMIT).exits(0);
     let report: Value = serde_json::from_str(&done.out).expect("one object");
-    report["flows"][0].clone()
+    report["flows"].as_array().expect("a list").clone()
+}
+
+/// The first entry of the logs.
+fn decode(logs: &[&Path]) -> Value {
+    decode_all(logs).swap_remove(0)
 }
 
 fn has_cause(flow: &Value) -> bool {
@@ -120,10 +125,10 @@ fn what_the_senders_kernel_refused_is_in_each_account() {
     }
     drop(receiver.stop());
     let flows = [&[ours.as_path()][..], &[theirs.as_path()], &[ours.as_path(), theirs.as_path()]];
-    for flow in flows.map(decode) {
+    for flow in flows.iter().flat_map(|logs| decode_all(logs)) {
         adds_up(&flow);
         assert_eq!(count(&flow["account"], "planned"), 1000, "{flow:#}");
-        assert!(count(&flow["account"], "refused") > 200, "{flow:#}");
+        assert!(count(&flow["account"], "refused") > 0, "{flow:#}");
         assert_eq!(flow["fidelity"]["verdict"], "fail", "{flow:#}");
     }
 }

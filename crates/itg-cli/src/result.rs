@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use itg_clocks::{ClockModel, Probe, estimate};
-use itg_core::end::SCHEDULE_DONE;
+use itg_core::end::{EndCause, EndReason, SCHEDULE_DONE};
 use itg_core::flow::{Flow, Meter, Proto};
 use itg_core::text::{grouped, visible};
 use itg_experiment::{Plan, PlannedFlow};
@@ -79,6 +79,8 @@ struct Ended<'a> {
     plan: Option<&'a Flow>,
     /// Packets that the sender's kernel refused, by its error, where this program sent it.
     refused_by: BTreeMap<String, u64>,
+    /// Reason why no packet of it was sent, if it came to no sending.
+    unsent: Option<EndReason>,
 }
 
 /// The receiver's clock against the sender's.
@@ -189,6 +191,9 @@ pub fn exchanged(
             limit_bps: flow.and_then(|flow| flow.limit_bps),
             plan: Some(&planned.flow),
             refused_by: BTreeMap::new(),
+            unsent: why
+                .filter(|_| flow.is_none())
+                .map(|why| EndCause::SessionOver(why.to_owned()).into()),
         }
     }));
     ended.sort_by_key(|flow| flow.flow);
@@ -266,6 +271,7 @@ fn ended_here<'a>(
             limit_bps: spec.own_limit(),
             plan: Some(&planned.flow),
             refused_by: flow.refused_by.clone(),
+            unsent: unsent(flow, outcome),
         });
     }
     ended
@@ -303,9 +309,25 @@ pub fn received(session: &ServedSession) -> Report {
             limit_bps: flow.limit_bps,
             plan: None,
             refused_by: BTreeMap::new(),
+            unsent: None,
         })
         .collect();
     Report { notices: told(&session.shared_drops), ..report(&ended, &session.run, None) }
+}
+
+/// Reason why nothing of a flow was sent from here, if its sending never began.
+fn unsent(flow: &FlowOutcome, outcome: &SendOutcome) -> Option<EndReason> {
+    if flow.totals.is_some() || flow.begun {
+        return None;
+    }
+    let failed = outcome.failures.iter().find(|(at, _)| Some(*at) == flow.receiver);
+    let cause = match (&flow.refused, failed) {
+        (Some(reason), _) => EndCause::Refused(reason.clone()),
+        (None, Some((_, error))) => EndCause::SessionOver(error.to_string()),
+        (None, None) if outcome.interrupted.is_some() => EndCause::Interrupted,
+        (None, None) => return None,
+    };
+    Some(cause.into())
 }
 
 /// Fault of a flow that came from elsewhere and that not both sides have counted.
@@ -415,8 +437,16 @@ pub(crate) fn counted(totals: Option<&FlowTotals>, counts: Option<&FlowCounts>) 
         let all_sent = totals.skipped == 0 && totals.failed == 0;
         let before = counts.more.missing.filter(|_| all_sent);
         metrics.lost_at_end = metrics.lost.zip(before).and_then(|(lost, n)| lost.checked_sub(n));
+    } else if metrics.sent_packets == Some(0) {
+        nothing_is_lost(&mut metrics);
     }
     metrics
+}
+
+/// Whatever the other side knows: of what was not sent, nothing is lost.
+const fn nothing_is_lost(metrics: &mut Metrics) {
+    metrics.lost = Some(0);
+    metrics.lost_basis = Some(LossBasis::SenderCount);
 }
 
 /// The rest of a flow's account, from both sides.
@@ -428,15 +458,16 @@ fn told_of(ended: &Ended<'_>) -> Told {
         Some(flow) => packet_account::planned(flow, whole, MOST_WALKED),
         None => (None, "its sender knows the plan"),
     };
+    let end = ended.totals.map(|totals| &totals.reason).or(ended.unsent.as_ref());
     Told {
         planned,
         planned_ns: ended.plan.and_then(|flow| flow.spec().stop.duration_ns),
-        refused: ended.totals.map(|totals| totals.failed),
+        refused: ended.totals.map(|totals| totals.failed).or(ended.unsent.as_ref().map(|_| 0)),
         refused_by: ended.refused_by.clone(),
         arrived: ended.counts.map(|counts| counts.unique),
         corrupted: ended.counts.and_then(|counts| counts.more.corrupted),
-        end: ended.totals.map(|totals| totals.reason.to_string()),
-        interrupted: ended.totals.is_some_and(|totals| totals.reason.is_interrupted()),
+        end: end.map(EndReason::to_string),
+        interrupted: end.is_some_and(EndReason::is_interrupted),
         no_plan,
         logged: 0,
         why: IN_A_LOG.map(|part| (part, "the log of the receiver tells it")).into(),
@@ -450,6 +481,10 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
     };
     let volume = volume(ended);
     let mut metrics = counted(ended.totals, ended.counts);
+    if ended.unsent.is_some() {
+        (metrics.sent_packets, metrics.skipped_packets) = (Some(0), Some(0));
+        nothing_is_lost(&mut metrics);
+    }
     metrics.set_volume(&volume);
     metrics.reordered = ended.counts.and(ended.measure).map(|measure| measure.reordered);
     if let Some(delays) = ended.measure.and_then(|measure| measure.delays.as_ref()) {
@@ -669,6 +704,7 @@ mod tests {
             flow: 1,
             receiver: None,
             path: None,
+            begun: true,
             totals: Some(totals),
             counts: Some(counts),
             measure: Some(Box::new(measuring.finish(1, 0))),

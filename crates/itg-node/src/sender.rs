@@ -618,6 +618,7 @@ impl Run {
                 continue;
             }
             self.introduce(place, &socket, epoch_unix_ns, &boot_id);
+            self.outcome.flows[place].begun = true;
             let flow = &self.job.flows[place];
             let start = ScheduleStart(epoch.0.saturating_add_unsigned(flow.flow.spec().start_ns));
             let sampler = self.outlets.sampler(flow.flow.spec(), &socket, log_index(place));

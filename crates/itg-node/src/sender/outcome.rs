@@ -18,6 +18,8 @@ pub struct FlowOutcome {
     pub receiver: Option<SocketAddr>,
     /// Local and remote address of its data socket, when it was opened.
     pub path: Option<(SocketAddr, SocketAddr)>,
+    /// True once the sending thread had it: before, nothing of it was sent.
+    pub begun: bool,
     /// The sender's account.
     pub totals: Option<FlowTotals>,
     /// The receiver's account.
@@ -43,6 +45,7 @@ impl FlowOutcome {
             flow: flow.flow.spec().id,
             receiver: Some(flow.receiver),
             path: None,
+            begun: false,
             totals: None,
             counts: None,
             measure: None,
