@@ -16,6 +16,7 @@ pub mod profile;
 pub mod rate;
 pub mod schedule;
 pub mod seed;
+pub mod settings;
 pub mod streams;
 pub mod text;
 pub mod transport;

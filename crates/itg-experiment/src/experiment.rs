@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use itg_core::flow::Handling;
 #[cfg(feature = "clap")]
 use itg_core::flow::Proto;
+use itg_core::settings::Handling;
 use serde::Deserialize;
 
 use crate::problem::{ExperimentError, Positions};

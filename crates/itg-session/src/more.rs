@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use itg_core::flow::{FlowSpec, Handling};
+use itg_core::flow::FlowSpec;
+use itg_core::settings::Handling;
 use serde::{Deserialize, Serialize};
 
 use crate::message::{ArrivalAccount, Message, MoreCounts};

@@ -12,7 +12,8 @@
 
 use std::collections::BTreeMap;
 
-use itg_core::flow::{FlowSpec, MAX_DRAIN_NS};
+use itg_core::flow::FlowSpec;
+use itg_core::settings::MAX_DRAIN_NS;
 use itg_core::units::{MAX_TIME_NS, format_duration_ns};
 
 use crate::codec::CodecError;

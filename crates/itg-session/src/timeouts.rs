@@ -45,7 +45,7 @@ pub struct Timeouts {
 
 impl Timeouts {
     /// The default, with patience for receivers that wait this long for late packets, in nanoseconds; at most
-    /// [`MAX_DRAIN_NS`](itg_core::flow::MAX_DRAIN_NS).
+    /// [`MAX_DRAIN_NS`](itg_core::settings::MAX_DRAIN_NS).
     #[must_use]
     pub fn draining(drain_ns: u64) -> Self {
         let usual = Self::default();
