@@ -68,16 +68,11 @@ fn send(pair: &Pair, args: &[&str], code: i32) -> Value {
 }
 
 /// Entries of the logs.
-fn decode_all(logs: &[&Path]) -> Vec<Value> {
+fn decode(logs: &[&Path]) -> Vec<Value> {
     let mut command = std::process::Command::new(program("itg-decode"));
     let done = Running::start(command.args(logs).args(["--format", "json"])).finish(LIMIT).exits(0);
     let report: Value = serde_json::from_str(&done.out).expect("one object");
     report["flows"].as_array().expect("a list").clone()
-}
-
-/// The first entry of the logs.
-fn decode(logs: &[&Path]) -> Value {
-    decode_all(logs).swap_remove(0)
 }
 
 fn has_cause(flow: &Value) -> bool {
@@ -125,7 +120,7 @@ fn what_the_senders_kernel_refused_is_in_each_account() {
     }
     drop(receiver.stop());
     let flows = [&[ours.as_path()][..], &[theirs.as_path()], &[ours.as_path(), theirs.as_path()]];
-    for flow in flows.iter().flat_map(|logs| decode_all(logs)) {
+    for flow in flows.iter().flat_map(|logs| decode(logs)) {
         adds_up(&flow);
         assert_eq!(count(&flow["account"], "planned"), 1000, "{flow:#}");
         assert!(count(&flow["account"], "refused") > 0, "{flow:#}");

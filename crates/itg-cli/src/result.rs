@@ -5,6 +5,7 @@
 //! Bursts of loss, lateness and the verdict on the traffic, which only logs tell, are unknown.
 
 mod pool;
+mod total;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -17,8 +18,7 @@ use itg_experiment::{Plan, PlannedFlow};
 use itg_node::{FlowOutcome, PeerClock, SendOutcome, ServedFlow, ServedSession};
 use itg_session::{Difference, FlowCounts, FlowMeasure, FlowTotals, SharedDrops, explain_replies};
 use itg_stats::delay::Jitter;
-use itg_stats::fidelity::{Fidelity, Verdict};
-use itg_stats::metric::Sums;
+use itg_stats::fidelity::Fidelity;
 use itg_stats::packet_account::{self, MOST_WALKED, Told};
 use itg_stats::report::{
     ClockReport, DelayBasis, FlowReport, GroupReport, Metrics, REPORT_SCHEMA, Report, TotalReport,
@@ -28,6 +28,7 @@ use itg_stats::summary::{self, DIRECTION};
 use serde_json::{Map, Value};
 
 use self::pool::Pool;
+use self::total::Total;
 use crate::verbosity::WordArgs;
 
 /// Instants at which the drift of two clocks over a flow is looked at.
@@ -462,7 +463,10 @@ fn told_of(ended: &Ended<'_>) -> Told {
     Told {
         planned,
         planned_ns: ended.plan.and_then(|flow| flow.spec().stop.duration_ns),
-        refused: ended.totals.map(|totals| totals.failed).or(ended.unsent.as_ref().map(|_| 0)),
+        refused: ended
+            .totals
+            .map(|totals| totals.failed)
+            .or_else(|| ended.unsent.as_ref().map(|_| 0)),
         refused_by: ended.refused_by.clone(),
         arrived: ended.counts.map(|counts| counts.unique),
         corrupted: ended.counts.and_then(|counts| counts.more.corrupted),
@@ -588,70 +592,6 @@ fn volume(ended: &Ended<'_>) -> Volume {
         bytes,
         first_unix_ns: measure.map(|measure| measure.first_unix_ns),
         last_unix_ns: measure.map(|measure| measure.last_unix_ns),
-    }
-}
-
-/// All flows together.
-#[derive(Default)]
-struct Total {
-    volume: Volume,
-    /// A flow has packets and no times.
-    untimed: bool,
-    sums: Metrics,
-    counts: Sums,
-    /// Flows whose fidelity is not known.
-    unjudged: u64,
-    pool: Pool,
-    basis: Option<DelayBasis>,
-    /// Kinds of the delays: one-way, of round trips.
-    kinds: [bool; 2],
-}
-
-impl Total {
-    fn pool(&mut self, pool: Pool, round_trip: bool, basis: Option<DelayBasis>) {
-        self.kinds[usize::from(round_trip)] = true;
-        self.pool.merge(pool);
-        self.basis = self.basis.map_or(basis, |sum| basis.map(|basis| sum.and(basis)));
-    }
-
-    fn add(&mut self, volume: &Volume, of: &Metrics) {
-        self.volume.merge(volume);
-        self.untimed |= volume.packets > 0 && volume.first_unix_ns.is_none();
-        self.counts.add(of);
-        self.sums.add_refusals(of);
-        self.sums.negative_delays = self.sums.negative_delays.saturating_add(of.negative_delays);
-        self.sums.excess_packets = self.sums.excess_packets.saturating_add(of.excess_packets);
-        self.unjudged += u64::from(of.fidelity.verdict == Verdict::Unknown);
-        let worse = of.fidelity.verdict > self.sums.fidelity.verdict;
-        if worse || self.sums.fidelity.reasons.is_empty() {
-            let Fidelity { verdict, reasons, .. } = &of.fidelity;
-            self.sums.fidelity =
-                Fidelity { verdict: *verdict, reasons: reasons.clone(), ..Fidelity::default() };
-        }
-    }
-
-    fn report(mut self, flows: u64) -> TotalReport {
-        self.pool.sort();
-        if self.untimed {
-            // The bytes of all in the time of some are no rate.
-            (self.volume.first_unix_ns, self.volume.last_unix_ns) = (None, None);
-        }
-        let mut metrics = Metrics::of_volume(&self.volume);
-        self.counts.put(&mut metrics);
-        metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
-        metrics.excess_packets = self.sums.excess_packets;
-        metrics.account.refused_by = self.sums.account.refused_by.clone();
-        metrics.close_account();
-        metrics.fidelity = self.sums.fidelity;
-        metrics.fidelity.not_all_judged(self.unjudged, flows);
-        // Times of one way and of both have no percentiles together.
-        if self.kinds != [true, true] {
-            metrics.negative_delays = self.sums.negative_delays;
-            metrics.delay_ns = self.pool.delay();
-            metrics.delay_basis = self.basis.filter(|_| metrics.delay_ns.is_some());
-            metrics.jitter_ns = self.pool.jitter();
-        }
-        TotalReport { flows, metrics, unmatched: None }
     }
 }
 
