@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use itg_tests::{Receiver, accounts, decode, free_port, json, packets, send, temp_dir};
+use itg_tests::{
+    Receiver, Running, accounts, decode, free_port, json, packets, program, send, temp_dir,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -236,6 +239,36 @@ fn a_tcp_flow_has_its_congestion_control_its_pace_and_its_course_in_the_log() {
     let words = format!("{}{}", refused.out, refused.err);
     assert!(words.contains("congestion control `nosuch`"), "{refused}");
     drop(send(&[&at, "--congestion", "reno", "--packets", "1"]).exits(2).says("is about TCP"));
+}
+
+#[test]
+fn a_tcp_flow_has_the_largest_segment_that_was_asked_for_both_ways() {
+    let receiver = Receiver::start(&["--allow-reverse"]);
+    let at = receiver.at();
+    for way in [&[][..], &["--reverse"]] {
+        let args = ["--proto", "tcp", "--mss", "500", "--size", "2000", "--duration", "2s"];
+        let mut command = Command::new(program("itg-send"));
+        let sending = Running::start(command.arg(&at).args(args).args(way));
+        // The kernel's own words on connections of this host; 12 bytes of 500 are the option with times.
+        let found = (0..30).any(|_| {
+            thread::sleep(Duration::from_millis(50));
+            let seen = Command::new("ss").arg("-tni").output().expect("iproute2");
+            String::from_utf8_lossy(&seen.stdout).contains(" mss:488 ")
+        });
+        drop(sending.finish(Duration::from_secs(30)).exits(0));
+        assert!(found, "{way:?}: no connection has the segments");
+    }
+    drop(send(&[&at, "--mss", "500", "--packets", "1"]).exits(2).says("is about TCP"));
+    let small = ["--mss", "50", "--proto", "tcp", "--packets", "1"];
+    drop(send(&[&[at.as_str()], &small[..]].concat()).exits(2).says("expected 88 to 32767"));
+    // An experiment with it has another plan; one without keeps its hash.
+    let seed = |args: &[&str]| {
+        let fixed = ["--proto", "tcp", "--seed", "1", "--packets", "3"];
+        let told = send(&[&[at.as_str()], &fixed[..], args].concat()).exits(0).err;
+        told.split_once("plan ").map(|(_, hash)| hash[..16].to_owned()).expect("its hash")
+    };
+    assert_ne!(seed(&[]), seed(&["--mss", "500"]));
+    drop(receiver.stop());
 }
 
 #[test]

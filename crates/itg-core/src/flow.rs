@@ -13,7 +13,7 @@ use crate::header;
 use crate::rate::{self, RateChange};
 use crate::schedule::Schedule;
 use crate::seed::RunSeed;
-use crate::settings::Handling;
+use crate::settings::{Handling, SettingValue, Shape};
 use crate::units::MAX_TIME_NS;
 
 /// Transport protocol of a flow.
@@ -276,6 +276,9 @@ pub struct FlowSpec {
     /// Settings that change none of its packets.
     #[serde(default, skip_serializing_if = "Handling::is_default")]
     pub handling: Handling,
+    /// Settings of later versions that change its packets.
+    #[serde(default, skip_serializing_if = "Shape::is_default")]
+    pub shape: Shape,
 }
 
 impl FlowSpec {
@@ -299,6 +302,7 @@ impl FlowSpec {
             changes: Vec::new(),
             socket: SocketOptions::default(),
             handling: Handling::default(),
+            shape: Shape::default(),
         }
     }
 
@@ -307,6 +311,11 @@ impl FlowSpec {
     pub fn own_limit(&self) -> Option<u64> {
         let held = self.proto.properties().is_stream && self.idt == Distribution::Constant(0.0);
         self.socket.pacing_rate.filter(|_| held)
+    }
+
+    /// Settings of later versions that were asked for, as experiment files have them: names and values.
+    pub fn later_settings(&self) -> impl Iterator<Item = (&'static str, SettingValue)> {
+        self.shape.settings().chain(self.handling.settings())
     }
 
     /// Sets the transport protocol.
@@ -514,6 +523,7 @@ impl Flow {
             return Err(setting("a time to live of 0 never leaves the host: use 1 to 255"));
         }
         spec.handling.check().map_err(|reason| setting(&reason))?;
+        spec.shape.check(spec.proto).map_err(|reason| setting(&reason))?;
         if spec.burst.is_some() {
             check_burst(&spec).map_err(|reason| setting(&reason))?;
         }

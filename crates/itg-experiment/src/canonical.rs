@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Late, Meter, OnOff, Payload, Proto, SocketOptions, Stop};
+use itg_core::settings::Shape;
 use serde::Serialize;
 
 use crate::plan::Plan;
@@ -30,6 +31,8 @@ struct CanonicalFlow<'a> {
     max_burst: Option<u32>,
     burst: Option<u32>,
     socket: CanonicalSocket<'a>,
+    #[serde(skip_serializing_if = "Shape::is_default")]
+    shape: &'a Shape,
 }
 
 #[derive(Serialize)]
@@ -93,6 +96,7 @@ impl<'a> From<&'a FlowSpec> for CanonicalFlow<'a> {
                 congestion: congestion.as_deref(),
                 pacing_rate,
             },
+            shape: &spec.shape,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "clap")]
 use itg_core::flow::Proto;
-use itg_core::settings::Handling;
+use itg_core::settings::{Handling, Shape};
 use serde::Deserialize;
 
 use crate::problem::{ExperimentError, Positions};
@@ -481,6 +481,20 @@ pub struct FlowEntry {
         )
     )]
     pub drain: Option<TimeSpan>,
+    /// Largest segment of TCP, in bytes behind its header: 88 to 32767, and no more than the path takes. Default: what
+    /// the path takes.
+    #[cfg_attr(test, schemars(range(min = 88, max = 32767)))]
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            short = 'M',
+            help_heading = "Network",
+            value_name = "BYTES",
+            help = "Largest segment of TCP, in bytes behind its header [default: what the path takes]"
+        )
+    )]
+    pub mss: Option<u32>,
     /// Positions of its keys in the file.
     #[serde(skip)]
     #[cfg_attr(feature = "clap", arg(skip))]
@@ -493,6 +507,13 @@ impl FlowEntry {
         let mut handling = Handling::default();
         handling.drain_ns = self.drain.map(|time| time.0);
         handling
+    }
+
+    /// Its settings of later versions that change packets.
+    pub(crate) fn shape(&self) -> Shape {
+        let mut shape = Shape::default();
+        shape.mss = self.mss;
+        shape
     }
 }
 

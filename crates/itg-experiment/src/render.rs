@@ -287,8 +287,8 @@ fn flow_settings(planned: &PlannedFlow) -> String {
         ("congestion", socket.congestion.clone()),
         ("pacing_rate", socket.pacing_rate.map(|rate| BitRate(rate).to_string())),
     ];
-    let handling = spec.handling.settings().map(|(key, value)| (key, Some(value)));
-    for (key, value) in options.into_iter().chain(handling) {
+    let later = spec.later_settings().map(|(key, value)| (key, Some(value.to_string())));
+    for (key, value) in options.into_iter().chain(later) {
         if let Some(value) = value {
             add(format!("{key} {value}"));
         }

@@ -296,6 +296,7 @@ impl<'e, 'i> Resolver<'e, 'i> {
         spec.max_burst = entry.max_burst;
         spec.burst = entry.burst;
         spec.handling = entry.handling();
+        spec.shape = entry.shape();
         self.apply_socket(entry, &mut spec);
         spec
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use itg_core::flow::FlowSpec;
-use itg_core::settings::Handling;
+use itg_core::settings::{Handling, Shape};
 use serde::{Deserialize, Serialize};
 
 use crate::message::{ArrivalAccount, Message, MoreCounts};
@@ -19,6 +19,9 @@ struct More {
     /// Of flows that are to be opened, by their places in the message, from 0.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     handling: BTreeMap<usize, Handling>,
+    /// Of flows that the receiver of the message is to send, in the same way.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    shape: BTreeMap<usize, Shape>,
     /// Of the flows of a `Pong`, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     arrived: Vec<ArrivalAccount>,
@@ -41,7 +44,9 @@ pub(crate) fn of(message: &Message) -> Option<String> {
         Message::Open { flows } | Message::Turn { flows } => {
             let all = flows.iter().map(|spec| spec.handling.clone()).enumerate();
             let handling = all.filter(|(_, handling)| !handling.is_default()).collect();
-            More { handling, ..More::default() }
+            let all = flows.iter().map(|spec| spec.shape.clone()).enumerate();
+            let shape = all.filter(|(_, shape)| !shape.is_default()).collect();
+            More { handling, shape, ..More::default() }
         }
         // Of all flows, or of none.
         Message::Pong { arrived, .. } => {
@@ -54,8 +59,8 @@ pub(crate) fn of(message: &Message) -> Option<String> {
         }
         _ => return None,
     };
-    let empty = more.handling.is_empty() && more.arrived.is_empty() && more.counted.is_none();
-    (!empty).then(|| serde_json::to_string(&more).expect("numbers and texts"))
+    let text = serde_json::to_string(&more).expect("numbers and texts");
+    (text != "{}").then_some(text)
 }
 
 /// Puts into a message what its text says.
@@ -66,6 +71,7 @@ pub(crate) fn put(message: &mut Message, text: &str) -> Result<(), String> {
     let mut more: More = serde_json::from_str(text).map_err(|error| error.to_string())?;
     for (place, spec) in flows(message).iter_mut().enumerate() {
         spec.handling = more.handling.remove(&place).unwrap_or_default();
+        spec.shape = more.shape.remove(&place).unwrap_or_default();
     }
     if let Message::FlowCounted(counts) = message {
         counts.more = more.counted.unwrap_or_default();

@@ -178,10 +178,12 @@ impl TurnSession {
             );
             return Err((ErrorKind::Refused, text));
         }
-        let asks = self.config.flows.iter().any(|spec| !spec.handling.is_default());
-        if asks && !offer::has(program, offer::MORE) {
+        let asked = self.config.flows.iter().find_map(|spec| spec.later_settings().next());
+        if let Some((name, _)) = asked
+            && !offer::has(program, offer::MORE)
+        {
             let text = format!(
-                "the receiver ({}) is of an older release: leave out drain",
+                "the receiver ({}) is of an older release: leave out {name}",
                 visible(program)
             );
             return Err((ErrorKind::Refused, text));

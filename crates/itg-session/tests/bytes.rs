@@ -136,6 +136,13 @@ fn what_is_new_stands_behind_a_message_and_is_ignored_where_it_is_not_known() {
     ] {
         assert_eq!(decode(&behind(text)).ok().as_ref(), want, "{text}");
     }
+    // Settings that change packets go the same way, to who is asked to send.
+    let mut shaped = FlowSpec::new(8);
+    shaped.shape.mss = Some(500);
+    let shaped = Message::Turn { flows: vec![FlowSpec::new(7), shaped] };
+    let bytes = encode(&shaped).expect("fits");
+    assert!(bytes.ends_with(br#"{"shape":{"1":{"mss":500}}}"#), "{bytes:?}");
+    assert_eq!(decode(&bytes), Ok(shaped));
     // A message of another kind has nothing to put it into.
     let bye =
         [encode(&Message::Bye).expect("fits"), behind("{}")[before.len()..].to_vec()].concat();

@@ -250,6 +250,11 @@ pub fn set_up(socket: &Socket, spec: &FlowSpec, v6: bool) -> Result<(), SocketEr
                 )
             })?;
         }
+        if let Some(mss) = spec.shape.mss {
+            socket
+                .set_tcp_mss(mss)
+                .map_err(fail(format!("setting a largest segment of {mss} bytes")))?;
+        }
         if let Some(bits) = options.pacing_rate {
             sys::set_u64(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bits / 8)
                 .map_err(fail(format!("setting a pacing rate of {}", BitRate(bits))))?;
@@ -513,6 +518,8 @@ pub struct Towards<'a> {
     pub interface: Option<&'a str>,
     /// Traffic class of what is sent back.
     pub tos: u8,
+    /// Largest segment that the sender is told.
+    pub mss: Option<u32>,
 }
 
 /// A receiver's socket, connected to a sender that waits for it: at most five seconds for TCP.
@@ -545,6 +552,9 @@ pub fn open_towards(
     if proto == Proto::Udp {
         ask_for_buffer(&socket, true, RECEIVE_BUFFER);
         ask_for_stamps(&socket).map_err(fail)?;
+    }
+    if let Some(mss) = from.mss {
+        socket.set_tcp_mss(mss).map_err(fail)?;
     }
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

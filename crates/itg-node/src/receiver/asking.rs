@@ -253,7 +253,8 @@ impl Session {
         let reach = asked.reach.clone();
         tokio::task::spawn_blocking(move || {
             let port = spec.socket.dest_port.unwrap_or(0);
-            let towards = Towards { local: None, port, interface: None, tos: 0 };
+            let towards =
+                Towards { local: None, port, interface: None, tos: 0, mss: spec.shape.mss };
             let data = socket::open_towards(spec.proto, remote, &towards);
             // A session that has ended needs no socket.
             drop(reach.send((spec, data.map_err(|error| error.to_string()))));

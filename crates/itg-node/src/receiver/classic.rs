@@ -390,6 +390,7 @@ impl Session {
             port: passive.recv_port,
             interface: options.classic.interface.as_deref(),
             tos: offer.tos,
+            mss: None,
         };
         let data = socket::open_towards(proto, remote, &bind)?;
         let local = data.local_addr().ok().and_then(|address| address.as_socket());

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use itg_core::distribution::Unit;
 use itg_core::flow::{FlowSpec, Late, Meter, Payload};
+use itg_core::settings::SettingValue;
 use itg_core::units::format_duration_ns;
 use itg_stats::Report;
 use itg_stats::report::FlowReport;
@@ -319,8 +320,11 @@ fn write_flow(
     if let Some(rate) = socket.pacing_rate {
         writeln!(out, "pacing_rate = \"{rate}bps\"")?;
     }
-    for (key, value) in spec.handling.settings() {
-        writeln!(out, "{key} = {}", toml_text(&value))?;
+    for (key, value) in spec.later_settings() {
+        match value {
+            SettingValue::Text(text) => writeln!(out, "{key} = {}", toml_text(&text))?,
+            plain => writeln!(out, "{key} = {plain}")?,
+        }
     }
     Ok(())
 }
