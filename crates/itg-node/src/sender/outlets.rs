@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use itg_core::flow::{FlowSpec, Meter, Proto, SocketOptions};
+use itg_core::settings::Shape;
 use itg_engine::departures::{Sampler, Samples};
 use itg_engine::pacing::{Level, Prepared};
 use itg_socket::errqueue::ask_for_departures;
@@ -15,8 +16,10 @@ use itg_socket::txtime;
 use itg_socket::wire::{Sockets, Wire};
 use itg_socket::xdp::{Frames, PacketEngine};
 
-/// Sockets that flows share, by destination and place, for each choice of options.
-type SharedSockets = BTreeMap<(SocketAddr, u32), Vec<(SocketOptions, DataSocket)>>;
+/// Settings of a socket: flows share one that have the same.
+type Settings = (SocketOptions, Shape);
+/// Sockets that flows share, by destination and place, for each choice of settings.
+type SharedSockets = BTreeMap<(SocketAddr, u32), Vec<(Settings, DataSocket)>>;
 
 /// State that the flows of a run share on their way out.
 #[derive(Debug, Default)]
@@ -112,16 +115,17 @@ impl Outlets {
     }
 }
 
-/// A flow's share of the socket among these that has its options; it is opened for the first flow.
+/// A flow's share of the socket among these that has its settings; it is opened for the first flow.
 fn share(
-    open: &mut Vec<(SocketOptions, DataSocket)>,
+    open: &mut Vec<(Settings, DataSocket)>,
     spec: &FlowSpec,
     target: SocketAddr,
 ) -> Result<DataSocket, SocketError> {
-    let place = match open.iter().position(|(options, _)| *options == spec.socket) {
+    let settings = (spec.socket.clone(), spec.shape.clone());
+    let place = match open.iter().position(|(of, _)| *of == settings) {
         Some(place) => place,
         None => {
-            open.push((spec.socket.clone(), socket::open_sender(spec, target)?));
+            open.push((settings, socket::open_sender(spec, target)?));
             open.len() - 1
         }
     };
