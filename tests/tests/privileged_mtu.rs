@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use itg_tests::{Namespace, Pair, Receiver, Running, not_run, program};
+use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const TO: [&str; 2] = ["10.77.0.2", "fd77::2"];
@@ -17,6 +18,31 @@ fn warning(host: &Namespace, to: &str, size: u32, more: &[&str]) -> Option<Strin
     lines
         .find_map(|line| line.split_once("all of the packets exceed "))
         .map(|(_, rest)| rest.to_owned())
+}
+
+#[test]
+fn packets_that_must_not_be_cut_are_refused_and_counted() {
+    if not_run() {
+        return;
+    }
+    let pair = Pair::new();
+    let receiver = Receiver::run(&mut pair.receiver.command(&program("itg-recv")));
+    for (to, most) in TO.into_iter().zip([1472, 1452]) {
+        for (size, refused, code) in [(most, 0, 0), (most + 1, 20, 1)] {
+            let mut command = pair.sender.command(&program("itg-send"));
+            let flow = ["--rate", "100pps", "--packets", "20", "--dont-fragment", "--json"];
+            command.args([to, "--size", &size.to_string()]).args(flow);
+            let done = Running::start(&mut command).finish(LIMIT).exits(code);
+            let report: Value = serde_json::from_str(&done.out).expect("one object");
+            let account = &report["flows"][0]["account"];
+            assert_eq!(account["refused"], refused, "{to} {size}: {account}");
+            assert_eq!(account["arrived"], 20 - refused, "{to} {size}: {account}");
+            if refused > 0 {
+                assert_eq!(account["refused_by"]["EMSGSIZE"], refused, "{account}");
+            }
+        }
+    }
+    drop(receiver.stop());
 }
 
 #[test]

@@ -82,6 +82,9 @@ pub struct Shape {
     /// Largest segment of TCP, in bytes behind its header: [`MIN_MSS`] to [`MAX_MSS`], and no more than the path takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mss: Option<u32>,
+    /// No packet is cut on its way: one that is too large for the path is refused here, or by a router.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dont_fragment: bool,
 }
 
 /// Smallest largest segment that can be asked for: Linux's `TCP_MIN_MSS`.
@@ -99,7 +102,8 @@ impl Shape {
     /// What was asked for, as experiment files and words at the start have it: names and values.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, SettingValue)> {
         let mss = self.mss.map(|bytes| SettingValue::Number(bytes.into()));
-        set([("mss", mss)])
+        let whole = self.dont_fragment.then_some(SettingValue::Yes);
+        set([("mss", mss), ("dont_fragment", whole)])
     }
 
     /// Refuses what a flow of this transport cannot have.

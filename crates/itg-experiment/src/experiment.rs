@@ -495,6 +495,19 @@ pub struct FlowEntry {
         )
     )]
     pub mss: Option<u32>,
+    /// No packet is cut on its way: one that is too large for the path is refused here, or by a router. Default: those
+    /// that are too large leave in pieces.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            help_heading = "Network",
+            num_args = 0,
+            default_missing_value = "true",
+            help = "Let no packet be cut on its way: one that is too large for the path is refused"
+        )
+    )]
+    pub dont_fragment: Option<bool>,
     /// Positions of its keys in the file.
     #[serde(skip)]
     #[cfg_attr(feature = "clap", arg(skip))]
@@ -513,6 +526,7 @@ impl FlowEntry {
     pub(crate) fn shape(&self) -> Shape {
         let mut shape = Shape::default();
         shape.mss = self.mss;
+        shape.dont_fragment = self.dont_fragment == Some(true);
         shape
     }
 }

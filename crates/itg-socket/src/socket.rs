@@ -1,5 +1,4 @@
-//! Opening the sockets of flows: options in one place, every refusal with what was asked and what
-//! can be done.
+//! Opening the sockets of flows: options in one place, every refusal with what was asked and what can be done.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
@@ -213,8 +212,7 @@ pub fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, So
     Ok(DataSocket { socket: Arc::new(socket), local, remote, raw_v4, path: None, kept: None })
 }
 
-/// Returns true for flows that can leave through one socket with others: all that tells their packets apart is in the
-/// packets.
+/// Returns true for flows that can leave through one socket with others: their packets alone tell them apart.
 #[must_use]
 pub fn can_share(spec: &FlowSpec) -> bool {
     spec.proto == Proto::Udp && spec.meter == Meter::Owd
@@ -239,6 +237,15 @@ pub fn set_up(socket: &Socket, spec: &FlowSpec, v6: bool) -> Result<(), SocketEr
     if let Some(tos) = options.tos {
         set_class(socket, v6, tos)
             .map_err(fail(format!("setting the traffic class to {tos:#04x}")))?;
+    }
+    if spec.shape.dont_fragment {
+        let [level, option, whole] = if v6 {
+            [libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO]
+        } else {
+            [libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO]
+        };
+        let done = sys::set_int(socket, level, option, whole);
+        done.map_err(fail("letting no packet be cut".to_owned()))?;
     }
     if proto == Proto::Tcp {
         socket.set_tcp_nodelay(!options.nagle).map_err(fail("setting TCP_NODELAY".to_owned()))?;
