@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use itg_agent::agent::{self, AgentArgs};
 use itg_agent::ctl::{self, CtlArgs, StatusArgs};
+use itg_agent::fetch::{self, FetchArgs};
 use itg_agent::keys::{self, KeysArgs};
 use itg_agent::worker;
 use itg_cli::WordArgs;
@@ -53,6 +54,8 @@ enum Command {
     Keys(KeysArgs),
     /// Show what a cluster does
     Status(StatusArgs),
+    /// Fetch the logs of a run whose console is gone from its agents and make its report; without a run: list the runs
+    Fetch(FetchArgs),
     /// Stop a flow of a running experiment, or hand it to another node
     Ctl(CtlArgs),
     /// Send flows for an agent, which starts this
@@ -85,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Agent(args) => agent::run(&args, cli.words),
         Command::Keys(args) => keys::keys(&args),
         Command::Status(args) => ctl::status(&args),
+        Command::Fetch(args) => fetch::fetch(&args, cli.words),
         Command::Ctl(args) => ctl::ctl(&args),
         Command::Worker => worker::run(),
         Command::Plan(args) => plan::run(&args, cli.words),

@@ -198,7 +198,13 @@ impl Cluster {
     /// The report of `out`.
     #[must_use]
     pub fn report(&self) -> Value {
-        let text = fs::read_to_string(self.path("out").join("report.json")).expect("a report");
+        self.report_in("out")
+    }
+
+    /// The report in another directory of this test.
+    #[must_use]
+    pub fn report_in(&self, out: &str) -> Value {
+        let text = fs::read_to_string(self.path(out).join("report.json")).expect("a report");
         serde_json::from_str(&text).expect("JSON")
     }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -23,17 +23,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, MutexGuard, Semaphore};
 
 use crate::collect::is_log;
+use crate::description::Description;
 use crate::handle::{Handle, Leaving};
 use crate::idle::{Decision, Idle, Sight};
 use crate::member::Member;
 use crate::metrics::{Facts, page};
 use crate::policy::Policy;
 use crate::roles::may;
-use crate::run_dir::{LogState, run_dir};
+use crate::run_dir::{DESCRIPTION, LogState, kept_runs, run_dir};
 use crate::state::{State, is_systems};
 use crate::trust::{self, Line, Trust};
 use crate::wire::{
-    self, AGENT_PORT, CHUNK, Call, Hello, Join, Logs, NewRate, Reply, Status, answered,
+    self, AGENT_PORT, CHUNK, Call, Hello, Join, KeptRun, Logs, NewRate, Reply, Status, answered,
 };
 use crate::work::{self, Setup};
 
@@ -308,6 +309,10 @@ impl Agent {
                 Call::Status => Reply::Status(Box::new(self.status().await)),
                 Call::Command(command) => Reply::Ordered(self.order(command).await),
                 Call::Rate { flow, rate } => Reply::Ordered(self.set_rate(flow, rate).await),
+                Call::Runs => match self.runs().await {
+                    Ok(runs) => Reply::Runs(runs),
+                    Err(error) => Reply::Refused(format!("{error:#}")),
+                },
                 Call::List(run) => self.list(&run).await,
                 Call::Fetch { run, name, offset } => match self.fetch(&run, &name, offset) {
                     Ok(bytes) => Reply::Bytes(bytes),
@@ -574,11 +579,16 @@ impl Agent {
         let Some((_, handle)) = self.handle().await else {
             return Err("no experiment runs here".to_owned());
         };
-        if !matches!(
-            command,
-            Command::Stop { .. } | Command::Reassign { .. } | Command::Mark { .. }
-        ) {
-            return Err("that is no command for a terminal".to_owned());
+        match &command {
+            Command::Stop { .. } | Command::Reassign { .. } | Command::Mark { .. } => {}
+            // A run whose console is gone has its end from who fetches its logs.
+            Command::Drain | Command::End => {
+                let replica = handle.look().await;
+                if !replica.is_some_and(|replica| replica.is_settled()) {
+                    return Err("its flows are not over".to_owned());
+                }
+            }
+            _ => return Err("that is no command for a terminal".to_owned()),
         }
         if matches!(&command, Command::Mark { label } if label.len() > MOST_LABEL) {
             return Err(format!("a remark has {MOST_LABEL} bytes at most"));
@@ -638,6 +648,29 @@ impl Agent {
         tokio::time::timeout(ORDERED, waiting).await.unwrap_or_else(|_| Err(SILENT.to_owned()))
     }
 
+    /// State of the logs of a run in this directory.
+    async fn logs(&self, run: &str, dir: &Path) -> Logs {
+        match (self.handle().await.filter(|(id, _)| id == run), LogState::read(dir)) {
+            (Some((_, handle)), _) => handle.seen().logs(),
+            (None, Some(LogState::Closed)) => Logs::Closed,
+            (None, Some(LogState::Abandoned)) => Logs::Abandoned,
+            (None, Some(LogState::Open) | None) => Logs::Unknown,
+        }
+    }
+
+    /// The runs whose descriptions are kept here.
+    async fn runs(&self) -> Result<Vec<KeptRun>> {
+        let mut kept = Vec::new();
+        for (run, dir) in kept_runs(&self.dir)? {
+            let Ok(bytes) = fs::read(dir.join(DESCRIPTION)) else { continue };
+            let Ok(Description { manifest, .. }) = Description::read(&bytes) else { continue };
+            let state = self.logs(&run, &dir).await;
+            let (name, started_unix_ns) = (manifest.name, manifest.started_unix_ns);
+            kept.push(KeptRun { run, name, started_unix_ns, state });
+        }
+        Ok(kept)
+    }
+
     /// The logs of a run, and their state; those of earlier incarnations are among them.
     async fn list(&self, run: &str) -> Reply {
         let Some(dir) = run_dir(&self.dir, run) else {
@@ -645,12 +678,7 @@ impl Agent {
         };
         let present = self.handle().await.filter(|(id, _)| id == run);
         let trouble = present.as_ref().and_then(|(_, handle)| handle.seen().trouble.clone());
-        let state = match (present, LogState::read(&dir)) {
-            (Some((_, handle)), _) => handle.seen().logs(),
-            (None, Some(LogState::Closed)) => Logs::Closed,
-            (None, Some(LogState::Abandoned)) => Logs::Abandoned,
-            (None, Some(LogState::Open) | None) => Logs::Unknown,
-        };
+        let state = self.logs(run, &dir).await;
         let mut files = BTreeMap::new();
         if let Ok(entries) = fs::read_dir(dir) {
             for entry in entries.flatten() {
@@ -664,10 +692,10 @@ impl Agent {
         Reply::Files { files, state, trouble }
     }
 
-    /// Some bytes of a log.
+    /// Some bytes of a log, or of the description.
     fn fetch(&self, run: &str, name: &str, offset: u64) -> Result<Vec<u8>> {
         let dir = run_dir(&self.dir, run).context("the name of the run makes no sense")?;
-        if !is_log(name) {
+        if !is_log(name) && name != DESCRIPTION {
             bail!("`{name}` is no log");
         }
         let mut file = fs::File::open(dir.join(name))?;

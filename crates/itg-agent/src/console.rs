@@ -7,7 +7,7 @@
 mod gather;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -152,6 +152,13 @@ impl Ready<'_> {
             .await?;
         let (member, told) = Member::begin(join, &trust, None, false)?;
         watch.formed(&member, &absent);
+        let keys = options.keys.as_deref().unwrap_or_else(|| Path::new("keys"));
+        let fetch = format!(
+            "itg-cluster fetch {} --at {} --keys {}",
+            run.id,
+            loaded.origin,
+            keys.display()
+        );
         let description = Description {
             run: run.id.clone(),
             manifest,
@@ -182,6 +189,7 @@ impl Ready<'_> {
             settings: BTreeMap::new(),
             lost_logs: Vec::new(),
             watch,
+            fetch,
         })
     }
 
@@ -208,6 +216,7 @@ impl Ready<'_> {
             run.forget(addresses).await;
         }
         let mut console = found?;
+        console.event(&format!("run {}", console.run));
         console.conduct(&signals).await?;
         console.watch.close();
         let logs = if signals.exit_code().is_some() {
@@ -216,7 +225,8 @@ impl Ready<'_> {
         } else {
             let logs = unless_stopped(&signals, console.gather(dir)).await;
             if signals.exit_code().is_some() {
-                console.leave("the logs stay with the agents").await;
+                let text = format!("the logs stay with the agents: {}", console.fetch);
+                console.leave(&text).await;
             }
             logs?
         };
@@ -281,6 +291,8 @@ struct Console {
     lost_logs: Vec<(String, String)>,
     members: BTreeSet<u32>,
     watch: Watch,
+    /// Command that makes the report of the run without this console.
+    fetch: String,
 }
 
 impl Console {
@@ -404,8 +416,9 @@ impl Console {
             self.miss(&there, &self.running(&there));
             if self.watch.gives_up() {
                 let text = format!(
-                    "nothing could be agreed for {} s, so the run is given up; the logs stay with the agents",
-                    GIVE_UP_NS / 1_000_000_000
+                    "nothing could be agreed for {} s, so the run is given up; the logs stay with the agents: {}",
+                    GIVE_UP_NS / 1_000_000_000,
+                    self.fetch
                 );
                 return Err(Failure::new(signals.exit_code().unwrap_or(3), text).into());
             }

@@ -1,7 +1,7 @@
 //! `itg-cluster status` and `itg-cluster ctl`: from any terminal, by way of any agent.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -101,6 +101,16 @@ fn addresses(at: &str) -> Result<Vec<String>> {
 }
 
 impl Whom {
+    /// Directory of the keys.
+    pub(crate) fn keys(&self) -> &Path {
+        &self.keys
+    }
+
+    /// The agents to ask.
+    pub(crate) fn addresses(&self) -> Result<Vec<String>> {
+        addresses(&self.at)
+    }
+
     /// A connection to the first agent that answers.
     async fn reach(&self) -> Result<(String, Line)> {
         let trust = Trust::load(&self.keys)?;
@@ -128,7 +138,7 @@ impl Whom {
     }
 }
 
-fn block<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) fn block<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(work)
 }

@@ -25,6 +25,7 @@
 //! | `watch` | what the console sees of a run, as events |
 //! | `missing` | nodes that the console misses, since when, what it waits for |
 //! | `collect` | logs of all nodes, and what they say of the start |
+//! | `fetch` | `itg-cluster fetch`: the report of a run whose console is gone |
 //! | `ctl` | `itg-cluster status` and `ctl` |
 
 pub mod agent;
@@ -35,6 +36,7 @@ pub mod ctl;
 mod description;
 mod ends;
 mod failure_report;
+pub mod fetch;
 mod finding;
 mod handle;
 mod idle;

@@ -13,7 +13,7 @@ pub(crate) fn may(holder: &Holder, call: &Call) -> Result<(), String> {
         Call::Clock => Ok(()),
         Call::Join(join) if from_console(join) => holder.must_be(&[Role::Console]),
         Call::Join(_) => holder.must_be(&[Role::Agent]),
-        Call::Status | Call::List(_) | Call::Fetch { .. } => {
+        Call::Status | Call::Runs | Call::List(_) | Call::Fetch { .. } => {
             holder.must_be(&[Role::Reader, Role::Console])
         }
         Call::Forget(_) | Call::Command(_) | Call::Rate { .. } => holder.must_be(&[Role::Console]),

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::trust::Line;
 
 /// Version of these messages, and of what members say to each other.
-pub(crate) const PROTOCOL: u32 = 8;
+pub(crate) const PROTOCOL: u32 = 9;
 /// Port of agents; what they receive comes to the next one.
 pub(crate) const AGENT_PORT: u16 = 9020;
 /// Longest message: 8 MiB.
@@ -120,9 +120,11 @@ pub(crate) enum Call {
         /// At which rate.
         rate: NewRate,
     },
+    /// The runs whose logs it keeps.
+    Runs,
     /// List of its logs of this run.
     List(String),
-    /// A part of one of them.
+    /// A part of one of them, or of the description of the run.
     Fetch {
         /// The run.
         run: String,
@@ -192,6 +194,8 @@ pub(crate) enum Reply {
     Status(Box<Status>),
     /// Done: with the position in the order, or why nothing came of it.
     Ordered(Result<u64, String>),
+    /// The runs whose logs it keeps, the newest ones first.
+    Runs(Vec<KeptRun>),
     /// Logs of a run.
     Files {
         /// Their lengths.
@@ -206,6 +210,19 @@ pub(crate) enum Reply {
     Bytes(Vec<u8>),
     /// So many bytes follow.
     Follows(u32),
+}
+
+/// Run whose logs an agent keeps.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct KeptRun {
+    /// The run.
+    pub(crate) run: String,
+    /// Name of its experiment.
+    pub(crate) name: String,
+    /// Start of the run, Unix time in nanoseconds.
+    pub(crate) started_unix_ns: u64,
+    /// State of the logs there.
+    pub(crate) state: Logs,
 }
 
 /// State of the logs of a run.

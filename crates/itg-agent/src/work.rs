@@ -27,7 +27,7 @@ use crate::handle::{Handle, Leaving};
 use crate::member::Member;
 use crate::metrics::labels;
 use crate::policy::Policy;
-use crate::run_dir::LogState;
+use crate::run_dir::{LogState, keep_description};
 use crate::worker::{Job, News, Order};
 use crate::workers::{AGAIN_NS, Duty, Event, Worker};
 
@@ -432,6 +432,7 @@ impl Work {
         std::fs::create_dir_all(&self.setup.dir)
             .with_context(|| format!("directory {}", self.setup.dir.display()))?;
         LogState::Open.write(&self.setup.dir)?;
+        keep_description(&self.setup.dir, bytes)?;
         let (end, _) = watch::channel(None);
         let estimate = plan.estimate();
         #[expect(

@@ -59,7 +59,7 @@ pub use local::Local;
 pub use options::{GateOptions, OutputOptions, ReportFormat, RunOptions, RunRequest, SweepOptions};
 pub use parts::{CheckerBuild, Parts};
 pub use receiver::receiver_options;
-pub use run::run;
+pub use run::{run, take_up};
 pub use sim::Simulated;
 pub use steps::{Done, carry_out};
 pub use world::{Outcome, Output, Prepared, World, why};

@@ -65,7 +65,8 @@ fn in_order(
     if !words.quiet {
         announce(&run.loaded().plan, words, |_| run.receiver());
     }
-    let mut manifest = manifest(run.loaded(), started, world);
+    let begun = run.begun().cloned();
+    let mut manifest = begun.unwrap_or_else(|| manifest(run.loaded(), started, world));
     if let Some(gates) = output.gates.setting() {
         manifest = manifest.setting(GATES, gates);
     }

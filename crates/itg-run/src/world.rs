@@ -56,6 +56,11 @@ pub trait Prepared {
         None
     }
 
+    /// Manifest with which the run began, where that was before and elsewhere.
+    fn begun(&self) -> Option<&Manifest> {
+        None
+    }
+
     /// Facts about the world for the manifest, beside its name.
     fn settings(&self) -> Vec<(&'static str, String)>;
 
