@@ -26,9 +26,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::description::Description;
+use crate::ends::{ends_of, latest_end_ns};
 use crate::finding::{Node, Run, receiver};
 use crate::member::Member;
-use crate::missing::{GIVE_UP_NS, Step};
+use crate::missing::{GIVE_UP_NS, Step, named};
 use crate::options::{AgentsOptions, Require};
 use crate::trust::Trust;
 use crate::watch::Watch;
@@ -40,6 +41,10 @@ const LOADING: Duration = Duration::from_secs(15);
 const MARGIN_NS: u64 = 700_000_000;
 /// Time between two looks at the state.
 const LOOK: Duration = Duration::from_millis(100);
+/// A flow that is not over so long after its plan is named.
+const OVERDUE_NS: u64 = 10_000_000_000;
+/// Beside the length of a lease, flows are waited for no longer than this after the plan.
+const PATIENCE_NS: u64 = 30_000_000_000;
 /// Least time of the work of nodes at the start and at the end: nobody is missed sooner.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -190,6 +195,8 @@ impl Ready<'_> {
             lost_logs: Vec::new(),
             watch,
             fetch,
+            ends: ends_of(&loaded.plan),
+            overdue: BTreeSet::new(),
         })
     }
 
@@ -293,6 +300,10 @@ struct Console {
     watch: Watch,
     /// Command that makes the report of the run without this console.
     fetch: String,
+    /// Ends of the flows by their plan.
+    ends: BTreeMap<u32, (u64, Option<u64>)>,
+    /// Flows that are not over although their plan is.
+    overdue: BTreeSet<u32>,
 }
 
 impl Console {
@@ -392,6 +403,7 @@ impl Console {
             return Err(error);
         }
         let t0_unix_ns = clock::unix_ns() + MARGIN_NS;
+        let t0_ns = clock::monotonic_ns() + MARGIN_NS;
         self.order(Command::Start { t0_unix_ns }).await;
         let mut stop = signals.stop.clone();
         let mut stopping = false;
@@ -425,9 +437,50 @@ impl Console {
             if self.replica.phase() >= Phase::Running && self.replica.is_settled() {
                 break;
             }
+            if self.is_overdue(clock::monotonic_ns().saturating_sub(t0_ns)) {
+                self.order(Command::Stop { flow: None }).await;
+                return Ok(());
+            }
         }
         self.event("all flows have ended");
         Ok(())
+    }
+
+    /// Says which flows are not over although their plan is, and who is to send them; true when they are waited for no
+    /// longer, so long after the start of the run.
+    fn is_overdue(&mut self, run_ns: u64) -> bool {
+        let words = self.replica.words().iter().zip(1_u32..);
+        let open = words.filter(|(word, _)| word.stage() < Stage::Stopped);
+        let mut late: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        let mut last_ns = 0;
+        for (word, flow) in open {
+            let (end_ns, over_ns) = self.ends.get(&flow).copied().unwrap_or((u64::MAX, None));
+            let end_ns = latest_end_ns(end_ns, over_ns, self.replica.rates(flow));
+            last_ns = last_ns.max(end_ns);
+            if run_ns > end_ns.saturating_add(OVERDUE_NS) && !self.overdue.contains(&flow) {
+                let owner = word.owner().map_or("nobody", |slot| self.name(slot));
+                late.entry(owner).or_default().push(flow);
+            }
+        }
+        let told: Vec<String> = late
+            .iter()
+            .map(|(owner, flows)| {
+                let after = OVERDUE_NS / 1_000_000_000;
+                format!(
+                    "flows {}: not over {after} s after their plan; {owner} is to send them",
+                    named(flows)
+                )
+            })
+            .collect();
+        let late: Vec<u32> = late.into_values().flatten().collect();
+        self.overdue.extend(late);
+        told.iter().for_each(|text| self.event(text));
+        let patience_ns = self.replica.rules().lease_ns.saturating_add(PATIENCE_NS);
+        let over = last_ns > 0 && run_ns > last_ns.saturating_add(patience_ns);
+        if over {
+            self.event("flows that are not over are given up: the logs that are there are fetched");
+        }
+        over
     }
 
     /// Members that are reached.

@@ -1,11 +1,32 @@
 //! Ends of flows, by their plan.
 
+use std::collections::BTreeMap;
+
 use itg_core::rate::{AS_ASKED_PPM, RateChange};
+use itg_experiment::Plan;
 
 /// A flow that cannot be sent is given up this long after its last packet was due.
 pub(crate) const GIVE_UP_NS: u64 = 1_000_000_000;
 /// Flows without a duration, which a changed rate may stretch without end, are waited for no longer than this.
 const MOST_RECEIVING_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+/// Due times of the last packets of the flows of a plan as it was made, and the ends of their durations, in nanoseconds
+/// from the start of the run.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times are positive, and saturate"
+)]
+pub(crate) fn ends_of(plan: &Plan) -> BTreeMap<u32, (u64, Option<u64>)> {
+    let estimate = plan.estimate();
+    let last = estimate.flows.iter().map(|flow| flow.end_ns as u64);
+    let ends = plan.flows.iter().zip(last).map(|(planned, last_ns)| {
+        let spec = planned.flow.spec();
+        let over_ns = spec.stop.duration_ns.map(|time| spec.start_ns.saturating_add(time));
+        (spec.id, (last_ns, over_ns))
+    });
+    ends.collect()
+}
 
 /// Latest due time of the last packet of a flow, in nanoseconds from the start of the run: at the
 /// slowest rate that it had it takes so much longer; its duration stays as it is.

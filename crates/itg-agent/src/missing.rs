@@ -115,6 +115,15 @@ impl Missing {
     }
 }
 
+/// Numbers of flows in words: of many the first ones.
+pub(crate) fn named(flows: &[u32]) -> String {
+    let mut names: Vec<String> = flows.iter().take(MOST_FLOWS).map(u32::to_string).collect();
+    if flows.len() > MOST_FLOWS {
+        names.push(format!("and {} more", flows.len() - MOST_FLOWS));
+    }
+    names.join(" ")
+}
+
 /// Event that a run waits for, in words.
 fn waits_for(step: &Step) -> String {
     match step {
@@ -127,12 +136,7 @@ fn waits_for(step: &Step) -> String {
             "their return; the flows of the others go on".to_owned()
         }
         Step::Running { flows, fails_over, .. } => {
-            let mut names: Vec<String> =
-                flows.iter().take(MOST_FLOWS).map(u32::to_string).collect();
-            if flows.len() > MOST_FLOWS {
-                names.push(format!("and {} more", flows.len() - MOST_FLOWS));
-            }
-            let names = names.join(" ");
+            let names = named(flows);
             match fails_over {
                 true => format!("their return, or others to send flows {names} on"),
                 false => format!("their return: flows {names} wait for it"),

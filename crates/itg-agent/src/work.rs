@@ -22,14 +22,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::description::Description;
-use crate::ends::{GIVE_UP_NS, latest_end_ns, received_ns};
+use crate::ends::{GIVE_UP_NS, ends_of, latest_end_ns, received_ns};
 use crate::handle::{Handle, Leaving};
 use crate::member::Member;
 use crate::metrics::labels;
 use crate::policy::Policy;
 use crate::run_dir::{LogState, keep_description};
 use crate::worker::{Job, News, Order};
-use crate::workers::{AGAIN_NS, Duty, Event, Worker};
+use crate::workers::{AGAIN_NS, Duty, Event, Worker, end_silent};
 
 /// Time between two looks at what is to be done.
 const LOOK: Duration = Duration::from_millis(100);
@@ -202,7 +202,7 @@ impl Work {
                     }
                 }
                 Some((worker, event)) = events.recv() => self.heard(worker, event).await,
-                _ = look.tick() => {}
+                _ = look.tick() => end_silent(&mut self.workers, LOOK),
                 _ = orphan.tick() => self.look_for_console().await,
             }
             self.read_clock().await;
@@ -434,19 +434,7 @@ impl Work {
         LogState::Open.write(&self.setup.dir)?;
         keep_description(&self.setup.dir, bytes)?;
         let (end, _) = watch::channel(None);
-        let estimate = plan.estimate();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "times are positive, and saturate"
-        )]
-        let last = estimate.flows.iter().map(|flow| flow.end_ns as u64);
-        let ends_ns = plan.flows.iter().zip(last).map(|(planned, last_ns)| {
-            let spec = planned.flow.spec();
-            let over_ns = spec.stop.duration_ns.map(|time| spec.start_ns.saturating_add(time));
-            (spec.id, (last_ns, over_ns))
-        });
-        let ends_ns = ends_ns.collect();
+        let ends_ns = ends_of(&plan);
         let flows = plan.flows.iter().map(|flow| flow.flow.spec().id);
         let receivers =
             flows.zip(&routes).map(|(flow, r)| (flow, (r.to, resolved[r.to as usize]))).collect();
@@ -538,6 +526,9 @@ impl Work {
     }
 
     async fn heard(&mut self, id: u64, event: Event) {
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.silent = Duration::ZERO;
+        }
         match event {
             Event::News(News::LogFailed(why)) => {
                 tracing::error!("a sender's log: {why}");

@@ -1,7 +1,9 @@
 //! Workers as their agent sees them: started, given orders, heard, and seen to end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use itg_core::rate::RateChange;
@@ -9,7 +11,7 @@ use itg_run::process::this_program;
 use itg_socket::clock;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::worker::{Job, News, Order};
@@ -89,6 +91,26 @@ pub(crate) struct Worker {
     pub(crate) flows: BTreeSet<u32>,
     /// Waits for its end and kills it when dropped.
     pub(crate) task: JoinHandle<()>,
+    /// Time for which it has said nothing while its agent ran.
+    pub(crate) silent: Duration,
+    /// Has its process killed.
+    kill: Arc<Notify>,
+}
+
+/// A worker that says nothing for so long stands still: it tells its figures each second.
+const MOST_SILENT: Duration = Duration::from_secs(5);
+
+/// Kills the workers that stand still; `passed` since the last look, less than what passed where this process stood still,
+/// too. Others take their places.
+pub(crate) fn end_silent(workers: &mut BTreeMap<u64, Worker>, passed: Duration) {
+    for worker in workers.values_mut() {
+        worker.silent += passed;
+        if worker.silent > MOST_SILENT {
+            tracing::warn!("a worker says nothing for {MOST_SILENT:?}: it is killed");
+            worker.silent = Duration::ZERO;
+            worker.kill.notify_one();
+        }
+    }
 }
 
 /// Event of a worker.
@@ -117,6 +139,8 @@ impl Worker {
         let stdout = child.stdout.take().context("the worker's output")?;
         let (orders, mut given) = mpsc::unbounded_channel::<Order>();
         let flows = job.flows.keys().copied().collect();
+        let kill = Arc::new(Notify::new());
+        let killed = Arc::clone(&kill);
         let mut first = serde_json::to_vec(job)?;
         first.push(b'\n');
         let task = tokio::spawn(async move {
@@ -147,6 +171,11 @@ impl Worker {
                     () = ordering => {}
                     // A worker that has ended takes no orders.
                     _ = child.wait() => {}
+                    () = killed.notified() => {
+                        if let Err(error) = child.start_kill() {
+                            tracing::error!(%error, "killing a worker");
+                        }
+                    }
                 }
             });
             let why = match child.wait().await {
@@ -155,7 +184,8 @@ impl Worker {
             };
             drop(news.send((id, Event::Gone(why))));
         });
-        Ok(Self { began_ns: clock::monotonic_ns(), orders, flows, task })
+        let (began_ns, silent) = (clock::monotonic_ns(), Duration::ZERO);
+        Ok(Self { began_ns, orders, flows, task, silent, kill })
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 use itg_cli::{Failure, Gates, Loaded, WordArgs, announce, print, say};
 use itg_experiment::Manifest;
 use itg_stats::Report;
-use itg_stats::fidelity::Cause;
+use itg_stats::fidelity::{Cause, Verdict};
 use itg_stats::report::Metrics;
 
 use crate::artifact::{self, ARTIFACT};
@@ -115,8 +115,9 @@ fn in_order(
     Ok(Done { code, report: results.report })
 }
 
-/// Exit code of a run whose flows were not carried out as planned: 4 where one did not reach the end of its plan, 1 where
-/// a sender's kernel refused packets, else 0. What the user ended is no failure.
+/// Exit code of a run whose flows were not carried out as planned: 4 where one did not reach the end of its plan, or where
+/// nothing is known of more than 1 % of it, 1 where a sender's kernel refused packets, else 0. What the user ended is no
+/// failure.
 pub(crate) fn short_of_plan(report: &Report) -> u8 {
     let figures = || report.flows.iter().map(|flow| &flow.metrics);
     // The verdict has left out what the user ended.
@@ -125,9 +126,20 @@ pub(crate) fn short_of_plan(report: &Report) -> u8 {
             && metrics.fidelity.causes.contains(&Cause::Incomplete)
     };
     match () {
-        () if figures().any(cut_off) => 4,
+        () if figures().any(|metrics| cut_off(metrics) || is_in_the_dark(metrics)) => 4,
         () => u8::from(figures().any(|metrics| metrics.account.refused > Some(0))),
     }
+}
+
+/// Returns true if nothing is known of more than 1 % of a flow's plan: a sender was killed, or its log is not there.
+fn is_in_the_dark(metrics: &Metrics) -> bool {
+    let account = &metrics.account;
+    let (Some(planned), None) = (account.planned, account.not_reached) else { return false };
+    // What arrived was sent, whoever has told it.
+    let sent = account.sent.max(account.arrived).unwrap_or(0).max(metrics.packets);
+    let told = [sent, account.refused.unwrap_or(0), account.left_out.unwrap_or(0)];
+    let told = told.into_iter().fold(0, u64::saturating_add);
+    metrics.fidelity.verdict == Verdict::Unknown && planned.saturating_sub(told) > planned / 100
 }
 
 /// The manifest of a run that begins.

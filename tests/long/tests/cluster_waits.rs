@@ -1,0 +1,69 @@
+//! Waits of a run over agents have an end: flows that nobody sends, workers that stand still.
+#![allow(missing_docs, reason = "tests")]
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use itg_tests::{Cluster, flow_packets};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Processes whose parent this is.
+fn children(parent: u32) -> Vec<i32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let direct = fs::read_to_string(path).unwrap_or_default();
+    // A thread of the parent may have started them.
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).expect("a process");
+    let mut all = direct;
+    for task in tasks.flatten() {
+        all += " ";
+        all += &fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    }
+    all.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// A flow whose node is gone, and that no other one may send, is waited for until the plan is over by a lease and 30 s.
+#[test]
+fn a_flow_that_nobody_sends_is_given_up_after_its_plan() {
+    let mut cluster = Cluster::new(3);
+    let flows = "[[flow]]\nfrom = \"a\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"4s\"\n\
+         [[flow]]\nfrom = \"b\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"4s\"\n";
+    let run = cluster.run(flows, &["--failover", "wait", "--lease", "1s"]);
+    cluster.wait_until_it_runs();
+    let began = Instant::now();
+    cluster.agents[1] = None;
+    let done = run.finish(LIMIT).exits(4);
+    let took = began.elapsed();
+    assert!((Duration::from_secs(30)..Duration::from_secs(60)).contains(&took), "{took:?}: {done}");
+    assert!(
+        done.err.contains("flows 2: not over 10 s after their plan; nobody is to send"),
+        "{done}"
+    );
+    assert!(done.err.contains("flows that are not over are given up"), "{done}");
+    assert_eq!(flow_packets(&cluster.report(), 1, "receiver"), 400, "{done}");
+}
+
+#[test]
+fn a_worker_that_stands_still_is_replaced() {
+    let cluster = Cluster::new(2);
+    let flows =
+        "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(10ms)\"\nduration = \"12s\"\n";
+    let run = cluster.run(flows, &["--lease", "1s"]);
+    cluster.wait_until_it_runs();
+    thread::sleep(Duration::from_secs(1));
+    let agent = cluster.agents[0].as_ref().expect("it runs").pid();
+    let workers = children(agent);
+    assert!(!workers.is_empty(), "the flow has a worker");
+    for worker in &workers {
+        kill(Pid::from_raw(*worker), Signal::SIGSTOP).expect("ours");
+    }
+    let done = run.finish(LIMIT).exits(4);
+    let got = flow_packets(&cluster.report(), 1, "receiver");
+    assert!((400..900).contains(&got), "{got} of 1200: some six seconds are missing: {done}");
+    for worker in workers {
+        assert!(kill(Pid::from_raw(worker), None).is_err(), "it is gone");
+    }
+}
