@@ -45,6 +45,59 @@ fn count(account: &Value, part: &str) -> u64 {
     account[part].as_u64().unwrap_or_else(|| panic!("{part}: {account:#}"))
 }
 
+/// A queue of the sending host that is too short: what it drops, it drops without an error.
+#[test]
+fn what_the_senders_own_queue_drops_is_not_told_as_the_networks() {
+    if not_run() {
+        return;
+    }
+    let dir = itg_tests::temp_dir();
+    let log = dir.path().join("s.itg");
+    let path = log.to_str().expect("UTF-8");
+    let pair = Pair::new();
+    let receiver = Receiver::run(&mut pair.receiver.command(&program("itg-recv")));
+    let flow = ["--rate", "500pps", "--size", "1000", "--packets", "1000", "--log", path];
+    let whole = &send(&pair, &flow, 0)["flows"][0];
+    assert_eq!(whole["account"]["lost"]["sender_host"], 0, "{whole:#}");
+    assert_eq!(decode(&[&log])[0]["account"]["lost"]["sender_host"], 0);
+    // What the network loses is the network's where the host has lost nothing.
+    if Path::new(NFT).exists() {
+        for rule in [
+            "add table netdev l",
+            "add chain netdev l in { type filter hook ingress device link0 priority 0; }",
+            "add rule netdev l in udp length > 900 numgen random mod 10 < 2 drop",
+        ] {
+            run(&pair.receiver, NFT, rule);
+        }
+        let lossy = &send(&pair, &flow, 0)["flows"][0];
+        assert!(lossy["lost"].as_u64() > Some(50), "{lossy:#}");
+        let decoded = &decode(&[&log])[0];
+        adds_up(decoded);
+        assert_eq!(decoded["account"]["lost"]["network"], decoded["lost"], "{decoded:#}");
+        assert_eq!(decoded["account"]["lost"]["sender_host"], 0, "{decoded:#}");
+        run(&pair.receiver, NFT, "delete table netdev l");
+    }
+    pair.sender.tc("qdisc add dev link0 root tbf rate 3mbit burst 4kb limit 8kb");
+    let flow_now = &send(&pair, &flow, 0)["flows"][0];
+    let lost = flow_now["lost"].as_u64().expect("known");
+    assert!(lost > 100, "{flow_now:#}");
+    for flow in [flow_now, &decode(&[&log])[0]] {
+        adds_up(flow);
+        let account = &flow["account"];
+        assert_eq!(account["lost"]["unknown"], lost, "{account:#}");
+        for place in ["sender_host", "network"] {
+            assert_eq!(account["lost"][place], Value::Null, "{account:#}");
+        }
+        let why = account["why"]["lost.sender_host"].as_str().expect("a reason");
+        assert!(why.starts_with("the sender's host dropped "), "{why}");
+        let counted = why.split(' ').nth(4).and_then(|n| n.parse::<u64>().ok()).expect("a number");
+        // The signalling may have lost some, too, and the kernel drops packets joined for TCP as one.
+        assert!((lost..lost + 20).contains(&counted), "{counted} dropped, {lost} lost");
+        assert!(flow["notices"].to_string().contains("tc -s qdisc"), "{flow:#}");
+    }
+    drop(receiver.stop());
+}
+
 /// Panics unless the known parts of an account add up.
 fn adds_up(flow: &Value) {
     let account = &flow["account"];

@@ -80,6 +80,8 @@ struct Ended<'a> {
     plan: Option<&'a Flow>,
     /// Packets that the sender's kernel refused, by its error, where this program sent it.
     refused_by: BTreeMap<String, u64>,
+    /// Packets of all traffic that this host dropped below its sockets, where this program sent it.
+    host_drops: Option<u64>,
     /// Reason why no packet of it was sent, if it came to no sending.
     unsent: Option<EndReason>,
 }
@@ -192,6 +194,7 @@ pub fn exchanged(
             limit_bps: flow.and_then(|flow| flow.limit_bps),
             plan: Some(&planned.flow),
             refused_by: BTreeMap::new(),
+            host_drops: None,
             unsent: why
                 .filter(|_| flow.is_none())
                 .map(|why| EndCause::SessionOver(why.to_owned()).into()),
@@ -272,6 +275,7 @@ fn ended_here<'a>(
             limit_bps: spec.own_limit(),
             plan: Some(&planned.flow),
             refused_by: flow.refused_by.clone(),
+            host_drops: flow.host_drops,
             unsent: unsent(flow, outcome),
         });
     }
@@ -310,6 +314,7 @@ pub fn received(session: &ServedSession) -> Report {
             limit_bps: flow.limit_bps,
             plan: None,
             refused_by: BTreeMap::new(),
+            host_drops: None,
             unsent: None,
         })
         .collect();
@@ -485,6 +490,7 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
     };
     let volume = volume(ended);
     let mut metrics = counted(ended.totals, ended.counts);
+    metrics.ledger.loss.sender_host = ended.host_drops;
     if ended.unsent.is_some() {
         (metrics.sent_packets, metrics.skipped_packets) = (Some(0), Some(0));
         nothing_is_lost(&mut metrics);
@@ -652,6 +658,7 @@ mod tests {
             reply_measure: None,
             refused: None,
             refused_by: BTreeMap::new(),
+            host_drops: None,
             lateness_max_ns: 0,
         };
         let clock = PeerClock { shared, ..PeerClock::default() };

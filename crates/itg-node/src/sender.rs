@@ -8,6 +8,7 @@ mod arrivals;
 mod asks;
 mod converse;
 mod flow_ends;
+mod host_drops;
 mod job;
 mod outcome;
 mod outlets;
@@ -382,8 +383,7 @@ impl Run {
     fn on_report(&mut self, index: usize, report: Report) -> std::io::Result<()> {
         let output = match report {
             Report::Welcomed(boot_id) => {
-                let peer = &mut self.peers[index];
-                let run = self.job.run.clone();
+                let (peer, run) = (&mut self.peers[index], self.job.run.clone());
                 peer.probes = Some(ProbeNotes::new(run, host::boot_id(), boot_id.clone()));
                 peer.boot_id = boot_id;
                 return Ok(());
@@ -433,13 +433,14 @@ impl Run {
             }
             SenderOutput::Counted { totals, counts } => {
                 let place = self.place_of[&totals.flow];
+                let host_drops = self.outlets.host_drops(totals.flow);
                 if let (Some(counts), Some(notes)) = (&counts, &mut self.notes) {
-                    self.ends.counted(place, counts, notes);
+                    self.ends.counted(place, counts, host_drops, notes);
                 }
                 let flow = &mut self.outcome.flows[place];
+                flow.host_drops = host_drops;
                 flow.lateness_max_ns = self.job.flows[place].live.read().lateness_max_ns;
-                flow.totals = Some(totals);
-                flow.counts = counts;
+                (flow.totals, flow.counts) = (Some(totals), counts);
             }
             SenderOutput::LogStored(summary) => {
                 self.outcome.remote_logs.push((self.peers[index].address, summary));

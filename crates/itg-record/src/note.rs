@@ -194,6 +194,10 @@ pub struct FlowEnd {
     /// Datagrams with a wrong checksum at all UDP sockets of the receiver's host while the flow ran, where there were some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum_errors: Option<u64>,
+    /// Packets of all traffic that the sender's host dropped below its sockets while the flow ran, by the queueing
+    /// disciplines and the device that it leaves by; `None` at receivers, and in logs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_drops: Option<u64>,
     /// Datagrams that found a full buffer at any socket of the host (of its network namespace) while the flow
     /// ran; `None` where it is not counted, and in logs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -233,6 +237,7 @@ impl FlowEnd {
             socket_drops: None,
             checksum_drops: None,
             checksum_errors: None,
+            host_drops: None,
             buffer_errors: None,
             receive_buffer: None,
             foreign_packets: None,

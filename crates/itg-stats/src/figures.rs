@@ -200,9 +200,12 @@ pub struct LossSplit {
     /// Arrived after the receiver had counted the flow, as far as it saw them; told in the account.
     #[serde(skip)]
     pub too_late: Option<u64>,
+    /// Dropped by the sender's host below its sockets, of all traffic of the flow's device; told in the account.
+    #[serde(skip)]
+    pub sender_host: Option<u64>,
     /// The rest of the lost ones: in the network, in a host below the socket, and of round trips at the sender's socket;
     /// `None` also where it is not known how many the receiver's socket dropped, where that dropped more than were lost,
-    /// as it does with duplicates, and where it may have dropped packets of others.
+    /// as it does with duplicates, where it may have dropped packets of others, and where the sender's host dropped some.
     pub network: Option<u64>,
 }
 
@@ -216,6 +219,8 @@ impl LossSplit {
             // Some of them, or all, may be the socket's.
             None => Some(0).filter(|_| lost == 0),
         });
+        // They may be this flow's, or another one's.
+        let network = network.filter(|rest| *rest == 0 || self.sender_host.unwrap_or(0) == 0);
         Self { network, ..self }
     }
 
@@ -229,6 +234,7 @@ impl LossSplit {
         self.socket = plus(self.socket, other.socket);
         self.log = plus(self.log, other.log);
         self.checksum = plus(self.checksum, other.checksum);
+        self.sender_host = plus(self.sender_host, other.sender_host);
         self.too_late = plus(self.too_late, other.too_late);
     }
 }

@@ -628,6 +628,8 @@ pub const METRICS: &[Metric] = {
         M::packets("account.lost.checksum", |m| m.account.lost.checksum).gate("checksum_drops").csv("checksum_drops")
             .line_when(Packets, "Dropped, wrong checksum", |m| m.account.lost.checksum > Some(0))
             .is("part of `lost` that the kernel dropped at the receiver's socket because the checksum was wrong", "ours"),
+        M::packets("account.lost.sender_host", |m| m.account.lost.sender_host).gate("sender_host")
+            .is("part of `lost` that the sender's host dropped below its sockets; known where it dropped none at all", "ours"),
         M::packets("account.lost.too_late", |m| m.account.lost.too_late).gate("too_late").csv("too_late")
             .line_when(Packets, "Arrived too late", |m| m.account.lost.too_late > Some(0))
             .is("part of `lost` that the receiver saw arrive after it had counted the flow (`--drain`)", "ours"),

@@ -47,6 +47,8 @@ pub struct PacketAccount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LostPackets {
+    /// In the sender's host, below its sockets: by a queueing discipline, or its device.
+    pub sender_host: Option<u64>,
     /// At the receiver's full socket.
     pub socket: Option<u64>,
     /// At the receiver's socket, since their checksum was wrong; `None` where it did not tell.
@@ -54,7 +56,7 @@ pub struct LostPackets {
     /// They arrived, but their receiver had counted the flow: so many as it saw; `None` where it saw none, or closed
     /// the port.
     pub too_late: Option<u64>,
-    /// In the network, or in a host below the socket.
+    /// In the network, or in the receiver's host below the socket; in the sender's, too, where that is not told.
     pub network: Option<u64>,
     /// Nobody knows where.
     pub unknown: Option<u64>,
@@ -97,6 +99,7 @@ impl Told {
             "logged" => "how many arrived, or are not in the log, is not known",
             "lost" => "how many were sent, or arrived, is not known",
             "lost.checksum" => "the receiver did not tell it",
+            "lost.sender_host" => "the sender did not tell it",
             "lost.too_late" => "the receiver saw none, or closed the port",
             _ if part.starts_with("lost.") => {
                 "the receiver's drops are not known, or are more than were lost"
@@ -210,8 +213,15 @@ impl Metrics {
             }
             Some(_) => {}
         }
+        let dropped = self.ledger.loss.sender_host.filter(|n| *n > 0 && self.lost > Some(0));
         for part in account.unknown(self.lost) {
-            account.note(part, told.why_not(part).to_owned());
+            let why = match dropped.filter(|_| part.starts_with("lost.")) {
+                Some(n) => format!(
+                    "the sender's host dropped {n} packets of all traffic of its device: whose is not known"
+                ),
+                None => told.why_not(part).to_owned(),
+            };
+            account.note(part, why);
         }
         self.account = account;
         self.judge_account(told.interrupted, had_turn);
@@ -237,7 +247,10 @@ impl Metrics {
             "the rate is what its sender holds it to (--pacing-rate, or --reverse-rate of itg-recv), not the path's"
                 .to_owned()
         });
-        [at_end, too_late, corrupted, limited].into_iter().flatten().collect()
+        let here = self.ledger.loss.sender_host.filter(|n| *n > 0 && self.lost > Some(0)).map(|n| {
+            format!("the sender's host dropped {n} packets of all traffic of its device (tc -s qdisc): lost ones may be among them")
+        });
+        [at_end, here, too_late, corrupted, limited].into_iter().flatten().collect()
     }
 
     /// Adds the refusals of a flow, by error.
@@ -297,21 +310,22 @@ impl PacketAccount {
         let parts = [socket, checksum.unwrap_or(0), too_late.unwrap_or(0)];
         let elsewhere =
             parts.iter().try_fold(loss.network.unwrap_or(0), |n, part| n.checked_add(*part));
+        let sender_host = loss.sender_host.filter(|n| *n == 0 || lost == 0).map(|_| 0);
         self.lost = match loss.network.filter(|_| elsewhere == Some(lost)) {
             network @ Some(_) => {
                 let socket = Some(socket);
-                LostPackets { socket, checksum, too_late, network, unknown: Some(0) }
+                LostPackets { sender_host, socket, checksum, too_late, network, unknown: Some(0) }
             }
             None => {
                 let unknown = lost.checked_sub(too_late.unwrap_or(0));
-                LostPackets { too_late, unknown, ..LostPackets::default() }
+                LostPackets { sender_host, too_late, unknown, ..LostPackets::default() }
             }
         };
     }
 
     /// Parts that are not known.
     fn unknown(&self, lost: Option<u64>) -> impl Iterator<Item = &'static str> + use<> {
-        let LostPackets { socket, checksum, too_late, network, unknown } = self.lost;
+        let LostPackets { sender_host, socket, checksum, too_late, network, unknown } = self.lost;
         let by_error = self.refused_by.values().fold(0, |sum: u64, n| sum.saturating_add(*n));
         let parts = [
             ("sent", self.sent),
@@ -323,6 +337,7 @@ impl PacketAccount {
             ("duplicated", self.duplicated),
             ("corrupted", self.corrupted),
             ("lost", lost),
+            ("lost.sender_host", sender_host),
             ("lost.socket", socket),
             ("lost.checksum", checksum),
             ("lost.too_late", too_late),

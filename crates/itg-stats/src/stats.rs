@@ -137,6 +137,8 @@ pub struct Facts<'a> {
     pub checksum_drops: Option<u64>,
     /// True if some of these may have been packets of other flows.
     pub shared_drops: bool,
+    /// Packets of all traffic that the sender's host dropped below its sockets.
+    pub host_drops: Option<u64>,
     /// Different packets that arrived after the receiver had counted the flow, as far as it saw them.
     pub too_late: Option<u64>,
     /// Packets that arrived, but are not in the receiver's log.
@@ -617,6 +619,7 @@ impl FlowStats {
             checksum: facts.checksum_drops.filter(|_| own),
             log,
             too_late: facts.too_late,
+            sender_host: facts.host_drops,
             network: None,
         }
         .of(lost.filter(|_| own))

@@ -162,6 +162,7 @@ fn lost_packets_have_a_place_only_where_the_places_add_up() {
         ..LossSplit::default()
     };
     let places = |[socket, checksum, too_late, network, unknown]: [Option<u64>; 5]| LostPackets {
+        sender_host: None,
         socket,
         checksum,
         too_late,
@@ -194,6 +195,33 @@ fn lost_packets_have_a_place_only_where_the_places_add_up() {
             let rest = [account.sent, account.logged, account.not_logged, account.duplicated];
             assert_eq!(rest, [Some(20), Some(8), Some(1), Some(2)]);
         }
+    }
+}
+
+/// The sender's host counts drops of all its traffic: they tell for sure only that a flow lost nothing there.
+#[test]
+fn drops_of_the_senders_host_may_be_another_flows() {
+    for (host, lost, want) in [
+        (None, 5, [None, Some(5), Some(0)]),
+        (Some(0), 5, [Some(0), Some(5), Some(0)]),
+        (Some(7), 5, [None, None, Some(5)]),
+        (Some(2), 5, [None, None, Some(5)]),
+        (Some(7), 0, [Some(0), Some(0), Some(0)]),
+        (None, 0, [None, Some(0), Some(0)]),
+    ] {
+        let one =
+            LossSplit { socket: Some(0), sender_host: host, ..LossSplit::default() }.of(Some(lost));
+        let metrics = Metrics {
+            lost: Some(lost),
+            ledger: Ledger { loss: one, ..Ledger::default() },
+            ..figures(Some(20), Some(0))
+        };
+        let told = Told { arrived: Some(20 - lost), ..told(Some(20), Some(0)) };
+        let settled = settled(metrics, told);
+        let LostPackets { sender_host, network, unknown, .. } = settled.account.lost;
+        assert_eq!([sender_host, network, unknown], want, "{host:?} of {lost}");
+        let told = settled.account_notices().iter().any(|notice| notice.contains("dropped"));
+        assert_eq!(told, host > Some(0) && lost > 0, "{host:?} of {lost}");
     }
 }
 

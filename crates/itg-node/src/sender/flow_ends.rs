@@ -18,8 +18,14 @@ impl FlowEnds {
         self.0.insert(place, end);
     }
 
-    /// Tells the end of a flow again, with what its receiver counted.
-    pub(super) fn counted(&mut self, place: usize, counts: &FlowCounts, notes: &mut Producer) {
+    /// Tells the end of a flow again, with what its receiver counted and what this host dropped meanwhile.
+    pub(super) fn counted(
+        &mut self,
+        place: usize,
+        counts: &FlowCounts,
+        host_drops: Option<u64>,
+        notes: &mut Producer,
+    ) {
         let Some(end) = self.0.remove(&place) else { return };
         notes.note(Note::FlowEnd(FlowEnd {
             received_packets: Some(counts.packets),
@@ -27,6 +33,7 @@ impl FlowEnds {
             received_bytes: Some(counts.bytes),
             socket_drops: counts.socket_drops,
             corrupted_packets: counts.more.corrupted,
+            host_drops,
             ..end
         }));
     }

@@ -34,6 +34,9 @@ pub struct FlowOutcome {
     pub refused: Option<String>,
     /// Packets that the kernel refused, by its error, as `EPERM`.
     pub refused_by: BTreeMap<String, u64>,
+    /// Packets of all traffic that this host dropped meanwhile below its sockets, at the device of the flow; `None` where
+    /// that is not known.
+    pub host_drops: Option<u64>,
     /// Largest lateness of a packet: from when it was due until it was handed to the kernel, in nanoseconds.
     pub lateness_max_ns: u64,
 }
@@ -53,6 +56,7 @@ impl FlowOutcome {
             reply_measure: None,
             refused: None,
             refused_by: BTreeMap::new(),
+            host_drops: None,
             lateness_max_ns: 0,
         }
     }

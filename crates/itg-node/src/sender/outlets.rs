@@ -16,6 +16,8 @@ use itg_socket::txtime;
 use itg_socket::wire::{Sockets, Wire};
 use itg_socket::xdp::{Frames, PacketEngine};
 
+use super::host_drops::HostDrops;
+
 /// Settings of a socket: flows share one that have the same.
 type Settings = (SocketOptions, Shape);
 /// Sockets that flows share, by destination and place, for each choice of settings.
@@ -33,6 +35,8 @@ pub(super) struct Outlets {
     samples: Option<Samples>,
     /// Number of sockets that flows to one destination share, and those that are open.
     shared: Option<(NonZeroU32, SharedSockets)>,
+    /// Drops of the devices that flows leave by.
+    drops: HostDrops,
 }
 
 impl Outlets {
@@ -46,6 +50,7 @@ impl Outlets {
             held: held.then(txtime::Ways::default),
             samples: every.map(|every| Samples::new(every, held)),
             shared: pacing.sockets().map(|count| (count, BTreeMap::new())),
+            drops: HostDrops::default(),
         }
     }
 
@@ -55,6 +60,17 @@ impl Outlets {
         spec: &FlowSpec,
         target: SocketAddr,
     ) -> Result<DataSocket, SocketError> {
+        let data = self.opened(spec, target)?;
+        self.drops.leaves(spec.id, &data, spec.socket.interface.as_deref());
+        Ok(data)
+    }
+
+    /// Packets of all traffic that this host has dropped since then below its sockets, at the device of a flow.
+    pub(super) fn host_drops(&self, flow: u32) -> Option<u64> {
+        self.drops.dropped(flow)
+    }
+
+    fn opened(&mut self, spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, SocketError> {
         if let Some((count, open)) = &mut self.shared
             && socket::can_share(spec)
         {

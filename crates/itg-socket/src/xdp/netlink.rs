@@ -23,6 +23,8 @@ const ROUTE_BODY: usize = 12;
 const NEIGHBOUR_BODY: usize = 12;
 const LINK_BODY: usize = 16;
 const DISCIPLINE_BODY: usize = 20;
+/// Counts of a queue among the statistics of a discipline (linux/gen_stats.h).
+const TCA_STATS_QUEUE: u16 = 3;
 /// Attributes that libc does not name (linux/rtnetlink.h, linux/veth.h, linux/pkt_sched.h).
 const RTA_VIA: u16 = 18;
 const RTA_ENCAP: u16 = 22;
@@ -90,20 +92,25 @@ impl Question {
         let mut message = emitted(&header);
         message.extend(&self.body);
         socket.send(&message)?;
-        let mut answer = vec![0; 1 << 16];
-        let got = nix::sys::socket::recv(
-            socket.as_raw_fd(),
-            &mut answer,
-            nix::sys::socket::MsgFlags::empty(),
-        )?;
         let short = |_| io::Error::new(io::ErrorKind::InvalidData, "a short answer of the kernel");
-        let answer = NetlinkBuffer::new_checked(&answer[..got]).map_err(short)?;
-        if answer.message_type() != NLMSG_ERROR {
-            return Ok(answer.payload().to_vec());
-        }
-        match ErrorBuffer::new_checked(answer.payload()).map_err(short)?.code() {
-            None => Ok(Vec::new()),
-            Some(error) => Err(io::Error::from_raw_os_error(-error.get())),
+        let acknowledged = i32::from(self.flags) & libc::NLM_F_ACK != 0;
+        let (mut answer, mut found) = (vec![0; 1 << 16], Vec::new());
+        loop {
+            let flags = nix::sys::socket::MsgFlags::empty();
+            let got = nix::sys::socket::recv(socket.as_raw_fd(), &mut answer, flags)?;
+            let answer = NetlinkBuffer::new_checked(&answer[..got]).map_err(short)?;
+            if answer.message_type() != NLMSG_ERROR {
+                found = answer.payload().to_vec();
+                if acknowledged {
+                    // The acknowledgement is not to be the answer to the next question.
+                    continue;
+                }
+                return Ok(found);
+            }
+            return match ErrorBuffer::new_checked(answer.payload()).map_err(short)?.code() {
+                None => Ok(found),
+                Some(error) => Err(io::Error::from_raw_os_error(-error.get())),
+            };
         }
     }
 }
@@ -249,6 +256,20 @@ impl Netlink {
         Ok((!kind.is_empty()).then_some(Discipline { kind, early_ns }))
     }
 
+    /// Packets that the queueing disciplines of a device have dropped since they were made, modulo 2^32; 0 without any.
+    ///
+    /// # Errors
+    /// The system's, in words where the caller shows them.
+    pub fn dropped(&self, device: u32) -> io::Result<u32> {
+        let question =
+            Question::change(libc::RTM_GETQDISC, libc::NLM_F_ECHO, &discipline_body(device));
+        let answer = question.ask(&self.0)?;
+        // The third number of `struct gnet_stats_queue`: a discipline counts what those below it drop.
+        let counts = attribute(&answer, DISCIPLINE_BODY, libc::TCA_STATS2)
+            .and_then(|stats| attribute(&stats, 0, TCA_STATS_QUEUE));
+        Ok(counts.and_then(|counts| u32_at(&counts, 8)).unwrap_or(0))
+    }
+
     /// Gives a device another queueing discipline, with its usual parameters.
     ///
     /// # Errors
@@ -378,6 +399,20 @@ mod tests {
         let error = netlink.route(loopback, loopback, None).expect_err("loopback");
         assert!(error.starts_with("127.0.0.1 is this host itself"), "{error}");
         let device = nix::net::if_::if_nametoindex("lo").expect("every host has it");
+        assert_eq!(netlink.link(device), Err("lo is not an Ethernet device".to_owned()));
+    }
+
+    /// An acknowledgement is not taken for the answer to the question behind it.
+    #[test]
+    fn questions_have_their_own_answers() {
+        let netlink = Netlink::open().expect("everybody may ask");
+        let device = nix::net::if_::if_nametoindex("lo").expect("every host has it");
+        let kinds = [0; 3].map(|_| {
+            let found = netlink.discipline(device).expect("an answer");
+            found.map(|found| found.kind)
+        });
+        assert!(kinds.iter().all(|kind| *kind == kinds[0]), "{kinds:?}");
+        assert!((0..3).all(|_| netlink.dropped(device).is_ok()));
         assert_eq!(netlink.link(device), Err("lo is not an Ethernet device".to_owned()));
     }
 

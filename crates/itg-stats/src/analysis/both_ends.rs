@@ -33,6 +33,7 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
         socket_drops: owners::of_all(&object.owners, other, |end| end.socket_drops),
         checksum_drops: owners::of_all(&object.owners, other, |end| end.checksum_drops),
         shared_drops: [Some(object), peer].into_iter().flatten().any(|o| o.shares_drops),
+        host_drops: sender.and_then(|owners| owners.sum(|end| end.host_drops)),
         too_late: receiver.and_then(|owners| owners.told(|end| end.too_late)),
         unlogged: owners::unlogged(sender, receiver),
         breaks_off: lack == Lack::Tail,
