@@ -379,7 +379,7 @@ impl Agent {
         let first = is_first_start(join, dir.exists());
         let start = if first { 1 } else { self.state.grant(join.start.max(2))? };
         let before = self.state.has(&join.run);
-        let taken = self.take_part(Join { start, ..join.clone() }, dir, false);
+        let taken = self.take_part(Join { start, ..join.clone() }, dir, None);
         // Who is told that it failed does not find this node in the run after its next start.
         if taken.is_err() && !before {
             self.state.forget(&join.run);
@@ -411,7 +411,8 @@ impl Agent {
             return Ok(());
         }
         let start = self.state.grant(2)?;
-        let taken = self.take_part(Join { start, ..join }, dir, true);
+        let again_and_again = self.state.starts_again(clock::unix_ns() / 1_000_000_000)?;
+        let taken = self.take_part(Join { start, ..join }, dir, Some(again_and_again));
         if let Some(error) = taken.as_ref().err().filter(|error| !is_systems(error)) {
             tracing::warn!("run {id} is not taken up again: {error:#}");
             self.state.forget(&id);
@@ -422,8 +423,9 @@ impl Agent {
         Ok(())
     }
 
-    /// Becomes a member of a run, whose logs are in this directory.
-    fn take_part(&self, join: Join, dir: PathBuf, resumed: bool) -> Result<Run> {
+    /// Becomes a member of a run, whose logs are in this directory; `again` after a restart: true if there were several.
+    fn take_part(&self, join: Join, dir: PathBuf, again: Option<bool>) -> Result<Run> {
+        let resumed = again.is_some();
         let id = join.run.clone();
         let journals = self.state.keep(&join)?;
         let (member, told) = Member::begin(join, &self.trust, Some(journals), resumed)?;
@@ -434,6 +436,7 @@ impl Agent {
             dir,
             listen: self.data,
             resumed,
+            restless: again == Some(true),
             tx_stamps: self.tx_stamps,
             settings: self.settings.clone(),
         };

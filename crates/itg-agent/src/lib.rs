@@ -15,6 +15,7 @@
 //! | `description` | what every node gets to know of an experiment |
 //! | `agent` | serves one node: calls, and the run that it takes part in |
 //! | `idle` | decision of an agent to end its part in a run that no console ends |
+//! | `restless` | flows that a node which is started again and again gives away |
 //! | `work` | the part of a run that a node does: its receiver, its senders |
 //! | `worker` | a process of its own that sends flows |
 //! | `workers` | these processes as their agent sees them |
@@ -46,6 +47,7 @@ mod metrics;
 mod missing;
 mod options;
 mod policy;
+mod restless;
 mod roles;
 mod run_dir;
 mod state;

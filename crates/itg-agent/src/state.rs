@@ -4,6 +4,7 @@
 //! | below its `--state` | what |
 //! |---|---|
 //! | `start` | number of the last start of a member of a run, in decimal |
+//! | `starts` | Unix times of the last starts that took a run up again, in seconds |
 //! | `RUN/run.json` | the call by which it joined; a run without it does not count |
 //! | `RUN/LAYER.journal` | journals ([`itg_mesh::journal_files`]) |
 //!
@@ -22,6 +23,7 @@ use itg_mesh::journal_files::{JournalFiles, make_private_dir};
 use itg_process::Journals;
 use serde::{Deserialize, Serialize};
 
+use crate::restless;
 use crate::run_dir::run_dir;
 use crate::wire::{Join, PROTOCOL};
 
@@ -29,6 +31,8 @@ use crate::wire::{Join, PROTOCOL};
 const START: &str = "start";
 /// File of a run.
 const RUN: &str = "run.json";
+/// File of the times of the last starts.
+const STARTS: &str = "starts";
 /// Agents that were killed or stopped let go of their directory within this time.
 const LOCKED: Duration = Duration::from_secs(11);
 /// Time between two attempts to take the directory.
@@ -107,6 +111,19 @@ impl State {
         write_lasting(&self.dir, &self.handle, START, format!("{start}\n").as_bytes())?;
         *last = start;
         Ok(start)
+    }
+
+    /// Notes a start that takes a run up again, at this Unix time in seconds; true if there were several within a short
+    /// time.
+    pub(crate) fn starts_again(&self, now_s: u64) -> Result<bool> {
+        let before = fs::read_to_string(self.dir.join(STARTS)).unwrap_or_default();
+        let mut times: Vec<u64> =
+            before.split_whitespace().filter_map(|time| time.parse().ok()).collect();
+        times.push(now_s);
+        let last = times.split_off(times.len().saturating_sub(restless::STARTS));
+        let text: String = last.iter().map(|time| format!("{time}\n")).collect();
+        write_lasting(&self.dir, &self.handle, STARTS, text.as_bytes())?;
+        Ok(last.len() == restless::STARTS && now_s.abs_diff(last[0]) < restless::WITHIN_S)
     }
 
     /// Returns true if a run is kept.

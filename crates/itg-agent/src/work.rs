@@ -27,6 +27,7 @@ use crate::handle::{Handle, Leaving};
 use crate::member::Member;
 use crate::metrics::labels;
 use crate::policy::Policy;
+use crate::restless::gifts;
 use crate::run_dir::{LogState, keep_description};
 use crate::worker::{Job, News, Order};
 use crate::workers::{AGAIN_NS, Duty, Event, Worker, end_silent};
@@ -58,6 +59,8 @@ pub(crate) struct Setup {
     pub(crate) listen: SocketAddr,
     /// True if the agent has taken part before, and was started again: it sends nothing before it has a lease.
     pub(crate) resumed: bool,
+    /// True if it was started several times within a short time: it gives its flows away.
+    pub(crate) restless: bool,
     /// One of how many packets is stamped when it leaves this host.
     pub(crate) tx_stamps: Option<NonZeroU32>,
     /// Properties of this host for the logs of senders.
@@ -280,7 +283,21 @@ impl Work {
         seen.begun |= replica.phase() >= Phase::Running;
         seen.receives_until_ns = self.receives_until_ns(&replica);
         drop(seen);
+        self.give_away(&replica);
         self.replica.send_replace(Some(replica));
+    }
+
+    /// Has other nodes send the flows of this one, once, where it is started again and again.
+    fn give_away(&mut self, replica: &Replica) {
+        let member = &self.handle.member;
+        if self.setup.restless {
+            let gifts = gifts(replica, member.join.slot);
+            self.setup.restless = gifts.is_empty();
+            for (flow, to) in gifts {
+                tracing::warn!("flow {flow} is given away: this node is started again and again");
+                member.try_ask(&ControlRequest::Command(Command::Reassign { flow, to }));
+            }
+        }
     }
 
     /// Follows the view: flows to members that came are tried at once.

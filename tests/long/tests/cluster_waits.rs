@@ -67,3 +67,22 @@ fn a_worker_that_stands_still_is_replaced() {
         assert!(kill(Pid::from_raw(worker), None).is_err(), "it is gone");
     }
 }
+
+#[test]
+fn a_node_that_is_started_again_and_again_gives_its_flows_away() {
+    let mut cluster = Cluster::new(3);
+    let flows = "[[flow]]\nfrom = \"a\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"16s\"\n\
+         [[flow]]\nfrom = \"b\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"16s\"\n";
+    let run = cluster.run(flows, &["--lease", "2s"]);
+    cluster.wait_until_it_runs();
+    for _ in 0..7 {
+        thread::sleep(Duration::from_millis(700));
+        cluster.agents[1] = None;
+        cluster.start(1, &[]);
+    }
+    let done = run.finish(LIMIT).exits(4);
+    assert!(done.err.contains("flow 2 is handed to "), "{done}");
+    let got = flow_packets(&cluster.report(), 2, "receiver");
+    assert!(got > 900, "{got} of 1600: {done}");
+    assert_eq!(flow_packets(&cluster.report(), 1, "receiver"), 1600, "{done}");
+}
