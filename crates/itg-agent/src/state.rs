@@ -13,7 +13,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -57,6 +57,8 @@ struct KeptRun {
     protocol: u32,
     /// Version of the program.
     version: String,
+    /// Directory and host that it belongs to: a copy is another member, which would send the same packets once more.
+    home: String,
     join: Join,
 }
 
@@ -142,7 +144,7 @@ impl State {
             let Ok(run) = entry.with_context(context)?.file_name().into_string() else { continue };
             // Nothing else is touched.
             let Some(dir) = run_dir(&self.dir, &run) else { continue };
-            match read_run(&dir) {
+            match read_run(&dir, &self.home().with_context(context)?) {
                 Ok(join) if join.run == run && found.is_none() => found = Some(join),
                 Ok(_) => self.forget(&run),
                 Err(error) if is_systems(&error) => return Err(error),
@@ -161,10 +163,17 @@ impl State {
         let context = || format!("state {}", dir.display());
         make_private_dir(&dir).with_context(context)?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let run = KeptRun { protocol: PROTOCOL, version, join: join.clone() };
+        let home = self.home().with_context(context)?;
+        let run = KeptRun { protocol: PROTOCOL, version, home, join: join.clone() };
         let handle = File::open(&dir).with_context(context)?;
         write_lasting(&dir, &handle, RUN, &serde_json::to_vec(&run)?)?;
         JournalFiles::open(&dir).with_context(context)
+    }
+
+    /// Identity of the directory and of this host, which a copy or a restored backup does not have.
+    fn home(&self) -> std::io::Result<String> {
+        let host = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        Ok(format!("{} {}", self.handle.metadata()?.ino(), host.trim()))
     }
 
     /// Forgets a run: its file first, without which the rest does not count.
@@ -195,7 +204,7 @@ fn is_damage(error: &anyhow::Error) -> bool {
     matches!(kind, Some(ErrorKind::InvalidData | ErrorKind::NotADirectory))
 }
 
-fn read_run(dir: &Path) -> Result<Join> {
+fn read_run(dir: &Path, here: &str) -> Result<Join> {
     let path = dir.join(RUN);
     let context = || path.display().to_string();
     let length = fs::symlink_metadata(&path).with_context(context)?.len();
@@ -203,10 +212,16 @@ fn read_run(dir: &Path) -> Result<Join> {
         bail!("{}: {length} bytes: {MOST_BYTES} at most", path.display());
     }
     let bytes = fs::read(&path).with_context(context)?;
-    let KeptRun { protocol, version, join } =
+    let KeptRun { protocol, version, home, join } =
         serde_json::from_slice(&bytes).with_context(context)?;
     if (protocol, version.as_str()) != (PROTOCOL, env!("CARGO_PKG_VERSION")) {
         bail!("{}: it is of version {version} of this program", path.display());
+    }
+    if home != here {
+        bail!(
+            "{}: it is a copy of the state of another agent, which may take part still",
+            path.display()
+        );
     }
     Ok(join)
 }
@@ -320,6 +335,36 @@ mod tests {
         assert_ne!(text, older);
         fs::write(&path, older).expect("written");
         assert!(state.found().expect("read").is_none());
+    }
+
+    /// A copied directory (a cloned machine, a restored backup) is not the member that the original is.
+    #[test]
+    fn a_copy_takes_no_run_up_again() {
+        let above = tempfile::tempdir().expect("a directory");
+        let (dir, copy) = (above.path().join("state"), above.path().join("copy"));
+        let state = State::open(&dir).expect("state");
+        drop(state.keep(&join('a')).expect("kept"));
+        let copied = std::process::Command::new("cp").arg("-a").arg(&dir).arg(&copy).status();
+        assert!(copied.expect("cp").success());
+        let other = State::open(&copy).expect("state");
+        assert!(other.found().expect("read").is_none());
+        assert!(!other.has(&join('a').run), "it is forgotten there");
+        drop(state);
+        // One that was moved is the same.
+        let moved = above.path().join("moved");
+        fs::rename(&dir, &moved).expect("moved");
+        let state = State::open(&moved).expect("state");
+        assert_eq!(state.found().expect("read").map(|join| join.run), Some(join('a').run));
+    }
+
+    /// Starts that take a run up again are counted, whatever came before.
+    #[test]
+    fn three_starts_within_a_minute_are_too_many() {
+        let above = tempfile::tempdir().expect("a directory");
+        let state = State::open(&above.path().join("state")).expect("state");
+        let times = [1000, 1030, 1059, 1090, 1200, 1210, 1259, 1259];
+        let told = times.map(|at| state.starts_again(at).expect("written"));
+        assert_eq!(told, [false, false, true, false, false, false, true, true]);
     }
 
     /// A file that cannot be read says nothing about the run: its promises stay.
