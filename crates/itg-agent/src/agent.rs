@@ -574,6 +574,7 @@ impl Agent {
             replica,
             view: seen.view,
             flows: seen.names.clone(),
+            cut_off: handle.member.too_few(),
         }
     }
 

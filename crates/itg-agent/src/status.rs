@@ -24,6 +24,8 @@ pub(crate) struct StatusReport {
     phase: Option<PhaseName>,
     /// Number of the view.
     view: u64,
+    /// True if the agent reaches too few members to agree on anything: what it tells may be old.
+    cut_off: bool,
     /// Names of the members of the view; `console` is the program that began the run.
     members: Vec<String>,
     /// Names of the nodes.
@@ -135,6 +137,7 @@ impl StatusReport {
                 Phase::Ended => PhaseName::Ended,
             }),
             view: status.view,
+            cut_off: status.cut_off,
             members: replica.map(members).unwrap_or_default(),
             nodes: status.nodes.clone(),
             flows: replica.map(flows).unwrap_or_default(),
@@ -153,6 +156,9 @@ impl StatusReport {
         let Self { agent, name, .. } = self;
         let Some(run) = &self.run else { return format!("agent {agent}: no experiment\n") };
         let mut text = format!("experiment {name} (run {run}), as agent {agent} knows it\n");
+        if self.cut_off {
+            text += "it reaches too few nodes to agree on anything: what follows may be old\n";
+        }
         let Some(phase) = self.phase else { return text + "its state is not known yet\n" };
         text += &format!("{phase:?}; view {}: {}\n", self.view, self.members.join(", "));
         text += "flow      stage     owner       changes of owner  rate      name\n";

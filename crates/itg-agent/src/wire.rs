@@ -256,6 +256,8 @@ pub(crate) struct Status {
     pub(crate) view: u64,
     /// Names of the flows by number, from 1; empty without the description.
     pub(crate) flows: Vec<String>,
+    /// It reaches too few members to agree on anything: what it knows may be old.
+    pub(crate) cut_off: bool,
 }
 
 /// Answers a call.

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use itg_tests::{Cluster, flow_packets};
+use itg_tests::{Cluster, flow_packets, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -44,6 +44,23 @@ fn a_flow_that_nobody_sends_is_given_up_after_its_plan() {
     );
     assert!(done.err.contains("flows that are not over are given up"), "{done}");
     assert_eq!(flow_packets(&cluster.report(), 1, "receiver"), 400, "{done}");
+}
+
+/// What one of four members knows is not told as if it were so.
+#[test]
+fn the_status_of_a_node_that_is_cut_off_says_so() {
+    let mut cluster = Cluster::new(3);
+    let flows =
+        "[[flow]]\nfrom = \"a\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"60s\"\n";
+    let run = cluster.run(flows, &["--lease", "1s"]);
+    cluster.wait_until_it_runs();
+    assert_eq!(cluster.status()["cut_off"], false);
+    (cluster.agents[1], cluster.agents[2]) = (None, None);
+    let words = "too few nodes to agree on anything";
+    wait_for(words, LIMIT, || cluster.ask(&["status"]).exits(0).out.contains(words));
+    assert_eq!(cluster.status()["cut_off"], true);
+    run.signal(Signal::SIGKILL);
+    drop(run.finish(LIMIT));
 }
 
 #[test]
