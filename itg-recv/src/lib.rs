@@ -10,8 +10,9 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use itg_cli::{
     Failure, Help, IntervalArgs, IntervalCuts, IntervalLines, Intervals, LogArgs, MetricsArgs,
-    Program, ReceivedFlows, ReceiverView, RotationArgs, Signals, WordArgs, finish, log_failure,
-    nothing_sent, print, read_secret, received, refuse, result_text, say, serve_receiver,
+    PeerArgs, Program, ReceivedFlows, ReceiverView, RotationArgs, Signals, WordArgs, finish,
+    log_failure, nothing_sent, print, read_secret, received, refuse, result_text, say,
+    serve_receiver,
 };
 use itg_core::text::visible;
 use itg_core::units::{
@@ -135,6 +136,8 @@ struct Cli {
         default_value_t = 4
     )]
     reverse_max: usize,
+    #[command(flatten)]
+    peer: PeerArgs,
     /// End after the first sender has left
     #[arg(long)]
     once: bool,
@@ -261,6 +264,7 @@ fn settings(cli: &Cli, listen: SocketAddr) -> BTreeMap<String, String> {
     if let Some(file) = &cli.secret_file {
         settings.insert("secret-file".to_owned(), file.display().to_string());
     }
+    settings.extend(cli.peer.settings());
     settings.extend(cli.log.settings());
     settings.extend(cli.rotation.settings());
     settings
@@ -284,6 +288,15 @@ fn frames(cli: &Cli, listen: SocketAddr) -> Result<Option<FrameInputOptions>> {
     Ok(Some(FrameInputOptions { interface, mode: cli.xdp_mode, buffer }))
 }
 
+/// Limits of what those who ask for flows are sent.
+const fn reverse_limits(cli: &Cli) -> ReverseLimits {
+    ReverseLimits {
+        rate: cli.reverse_rate,
+        time: Duration::from_nanos(cli.reverse_time),
+        askers: cli.reverse_max,
+    }
+}
+
 fn run(cli: &Cli) -> Result<ExitCode> {
     let listen = itg_socket::resolve(&cli.listen, CONTROL_PORT).map_err(refuse)?;
     let frames = frames(cli, listen)?;
@@ -296,11 +309,6 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let quota = cli.log_dir.as_deref().map_or_else(LogQuota::default, |dir| {
         LogQuota::new(dir, cli.max_log_size, cli.max_log_bytes)
     });
-    let reverse = ReverseLimits {
-        rate: cli.reverse_rate,
-        time: Duration::from_nanos(cli.reverse_time),
-        askers: cli.reverse_max,
-    };
     let options = ReceiverOptions::new(listen)
         .data_port(cli.data_port)
         .shards(usize::from(cli.shards))
@@ -316,8 +324,9 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         .log_server_access(cli.log.secret()?, cli.log.keys()?)
         .allow_sources(cli.allow_source.clone())
         .packet_secret(cli.secret_file.as_deref().map(read_secret).transpose()?)
-        .reverse(cli.allow_reverse.then_some(reverse))
+        .reverse(cli.allow_reverse.then(|| reverse_limits(cli)))
         .max_per_address(cli.max_per_address)
+        .peer_timeout_ns(cli.peer.timeout_ns())
         .once(cli.once)
         .program("itg-recv", env!("CARGO_PKG_VERSION"))
         .settings(settings);

@@ -19,9 +19,9 @@ use clap::{Args, Parser, Subcommand};
 use flow_args::FlowArgs;
 use itg_classic::send::carried_sizes;
 use itg_cli::{
-    Gates, Help, LoadArgs, PacingArgs, Program, SenderMetrics, Sending, Signals, WordArgs, account,
-    announce, draw_run, draw_seed, finish, load_within, promised, refuse, result_text, say,
-    send_plan_observed, sent,
+    Gates, Help, LoadArgs, PacingArgs, PeerArgs, Program, SenderMetrics, Sending, Signals,
+    WordArgs, account, announce, draw_run, draw_seed, finish, load_within, promised, refuse,
+    result_text, say, send_plan_observed, sent,
 };
 use itg_core::flow::Proto;
 use itg_core::text::visible;
@@ -87,6 +87,8 @@ struct HowArgs {
     classic: bool,
     #[command(flatten)]
     auth: AuthArgs,
+    #[command(flatten)]
+    peer: PeerArgs,
     #[command(flatten)]
     pacing: PacingArgs,
     #[command(flatten)]
@@ -168,6 +170,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         let mut settings = BTreeMap::new();
         settings.insert("plan".to_owned(), request.plan.hash_text());
         settings.extend(request.logs.own.settings());
+        settings.extend(request.peer.settings());
         if let Some(path) = &request.logs.promise {
             settings.extend(promised(path)?);
         }
@@ -222,6 +225,7 @@ async fn to_itg(
         recv_log: request.logs.recv_log(),
         packet_secret: request.packet_secret.clone(),
         giving_way: true,
+        peer_timeout_ns: Some(request.peer.timeout_ns()),
         progress: !words.quiet,
         interval: request.output.lines(),
         settings,
@@ -272,6 +276,11 @@ fn check_words(request: &Request) -> Result<()> {
     }
     if request.classic && (request.output.json || request.output.interval.interval.is_some()) {
         return Err(refuse("--classic has neither --json nor --interval: leave them out"));
+    }
+    if request.classic && request.peer.is_given() {
+        return Err(refuse(
+            "--peer-timeout is not for D-ITG's protocol: leave it out with --classic",
+        ));
     }
     if (request.classic || request.exchange) && request.output.metrics.is_given() {
         return Err(refuse(
@@ -432,7 +441,7 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let back = back.flat_map(|(count, back)| std::iter::repeat_n(back, count as usize));
     let numbered = plan.flows.iter().map(|flow| flow.flow.spec().id).zip(back);
     let ours = numbered.filter(|(_, back)| !back).map(|(id, _)| id).collect();
-    let HowArgs { classic, auth, pacing, logs, output } = args.how;
+    let HowArgs { classic, auth, peer, pacing, logs, output } = args.how;
     let (gates, origin) = (Gates::default(), String::new());
     Ok(Request {
         classic,
@@ -442,6 +451,7 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
         ours,
         notice: None,
         packet_secret: auth.secret()?,
+        peer,
         pacing: pacing.options(&PacingEntry::default()),
         logs,
         output,
@@ -472,7 +482,7 @@ fn from_file(args: RunArgs) -> Result<Request> {
         let receiver = itg_socket::resolve(address, CONTROL_PORT).map_err(refuse)?;
         receivers.insert(flow.to.clone(), receiver);
     }
-    let HowArgs { classic, auth, pacing, mut logs, output } = args.how;
+    let HowArgs { classic, auth, peer, pacing, mut logs, output } = args.how;
     let pacing = pacing.options(&loaded.experiment.pacing);
     let (plan, origin) = (loaded.plan, loaded.origin);
     if let Some(url) = log_server {
@@ -489,6 +499,7 @@ fn from_file(args: RunArgs) -> Result<Request> {
         ours,
         notice,
         packet_secret: auth.secret()?,
+        peer,
         pacing,
         logs,
         output,

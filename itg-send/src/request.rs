@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use itg_cli::{Gates, IntervalArgs, IntervalLines, LogArgs, SenderMetricsArgs, read_secret};
+use itg_cli::{
+    Gates, IntervalArgs, IntervalLines, LogArgs, PeerArgs, SenderMetricsArgs, read_secret,
+};
 use itg_engine::pacing::PacingOptions;
 use itg_experiment::{Plan, PlannedFlow};
 
@@ -24,6 +26,7 @@ pub(crate) struct Request {
     pub(crate) notice: Option<String>,
     /// Secret for the proofs of packets.
     pub(crate) packet_secret: Option<Vec<u8>>,
+    pub(crate) peer: PeerArgs,
     pub(crate) pacing: PacingOptions,
     pub(crate) logs: SendLogArgs,
     pub(crate) output: OutputArgs,

@@ -224,6 +224,7 @@ async fn send(
         recv_log: None,
         packet_secret: None,
         giving_way: false,
+        peer_timeout_ns: Some(request.peer.timeout_ns()),
         progress: !words.quiet,
         interval: lines_of(request, WAYS[0]),
         settings,
@@ -252,6 +253,7 @@ fn receiver(
     Ok(ReceiverOptions::new(SocketAddr::from(([0, 0, 0, 0], 0)))
         .log(log)
         .log_limits(own.limits()?)
+        .peer_timeout_ns(request.peer.timeout_ns())
         .once(true)
         .program("itg-send", env!("CARGO_PKG_VERSION"))
         .settings(settings))

@@ -150,7 +150,7 @@ fn a_receiver_that_falls_silent_is_given_up() {
     let dir = temp_dir();
     let log = path(&dir, "send.itg");
     let mut receiver = Receiver::start(&["-v"]);
-    let running = receiver.begin(&[&["--log", &log], &LONG[..]].concat());
+    let running = receiver.begin(&[&["--log", &log, "--peer-timeout", "5s"], &LONG[..]].concat());
     thread::sleep(Duration::from_millis(700));
     receiver.running.signal(Signal::SIGSTOP);
     let done = running.finish(LIMIT).exits(4).says("not been heard of for 5s");
@@ -167,11 +167,11 @@ fn a_receiver_that_falls_silent_is_given_up() {
 fn a_sender_that_stood_still_blames_itself() {
     let dir = temp_dir();
     let (ours, theirs) = (path(&dir, "send.itg"), path(&dir, "recv.itg"));
-    let receiver = Receiver::start(&["-v", "--log", &theirs]);
+    let receiver = Receiver::start(&["-v", "--log", &theirs, "--peer-timeout", "5s"]);
     let running = receiver.begin(&[&["--log", &ours], &LONG[..]].concat());
     thread::sleep(Duration::from_millis(700));
     running.signal(Signal::SIGSTOP);
-    // The receiver gives up a sender that has been silent for five seconds.
+    // The receiver gives up a sender that has been silent for so long.
     drop(receiver.running.line_with("not been heard of for 5s", LIMIT));
     thread::sleep(Duration::from_secs(1));
     running.signal(Signal::SIGCONT);

@@ -435,31 +435,3 @@ fn a_link_that_is_cut_for_a_while_costs_packets_and_not_the_run() {
         assert_eq!(last, Some(999), "the flow goes on when the link does");
     });
 }
-
-#[test]
-fn a_receiver_behind_a_cut_link_is_given_up() {
-    if not_run() {
-        return;
-    }
-    let pair = Pair::new();
-    let dir = temp_dir();
-    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
-    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
-    let receiver = receiver(&pair, &theirs);
-    let args = ["10.77.0.2", "--idt", "constant(5ms)", "--duration", "60s", "--log", &ours];
-    let running = sender(&pair, &args);
-    drop(receiver.running.line_with(" flows", LIMIT));
-    thread::sleep(Duration::from_millis(900));
-    pair.receiver.ip("link set link0 down");
-    let done = running.finish(LIMIT).exits(4).says("not been heard of for 5s");
-    let account = &accounts(&done.out)[0];
-    assert_eq!(packets(&[&ours]).len() as u64, account.sent, "{done}");
-    // The receiver gives the sender up, too, and serves the next one.
-    drop(receiver.running.line_with("sender has not been heard of for 5s", LIMIT));
-    pair.receiver.ip("link set link0 up");
-    // Forgets that the receiver could not be found a moment ago.
-    pair.sender.ip("neighbour flush dev link0");
-    let done = sender(&pair, &["10.77.0.2", "--packets", "3"]).finish(LIMIT).exits(0);
-    assert!(done.out.contains("both sides agree"), "{done}");
-    drop(receiver.stop());
-}

@@ -29,7 +29,7 @@ use crate::metrics::labels;
 use crate::policy::Policy;
 use crate::restless::gifts;
 use crate::run_dir::{LogState, keep_description};
-use crate::worker::{Job, News, Order};
+use crate::worker::{Job, News, Order, SIGNALLING_PATIENCE_NS};
 use crate::workers::{AGAIN_NS, Duty, Event, Worker, end_silent};
 
 /// Time between two looks at what is to be done.
@@ -489,8 +489,9 @@ impl Work {
             return;
         };
         let log = self.setup.dir.join(format!("receiver-{}.itg", self.handle.member.join.start));
-        let answer = match Receiver::bind(receiver_options(LogTarget::File(log), self.setup.listen))
-        {
+        let options = receiver_options(LogTarget::File(log), self.setup.listen)
+            .peer_timeout_ns(SIGNALLING_PATIENCE_NS);
+        let answer = match Receiver::bind(options) {
             Ok(receiver) => {
                 self.setup.signals.at_hangup(receiver.reopen_log());
                 known.receiving = Some(tokio::spawn(receiver.serve(known.end.subscribe())));

@@ -29,6 +29,9 @@ use tokio::sync::{mpsc, watch};
 
 use crate::description::Description;
 
+/// Time for which the two ends of a flow may hear nothing of each other, 1 h: its lease says when it ends, and the group
+/// knows which nodes are there. So packets that a cut path loses are counted.
+pub(crate) const SIGNALLING_PATIENCE_NS: u64 = 3_600_000_000_000;
 /// Time that a worker whose agent is gone may take to close its log.
 const ALONE: Duration = Duration::from_secs(10);
 
@@ -213,6 +216,7 @@ async fn work(job: Job) -> Result<()> {
         .log(LogTarget::File(job.log))
         .program("itg-cluster", env!("CARGO_PKG_VERSION"))
         .settings(settings)
+        .peer_timeout_ns(SIGNALLING_PATIENCE_NS)
         .orders(Orders { resume_ns: job.resume_ns, lease, stops, rates, ends });
     let telling = tokio::spawn(tell_ends(endings));
     let (over, is_over) = tokio::sync::oneshot::channel();

@@ -23,6 +23,8 @@ mod log_args;
 mod metrics;
 #[cfg(feature = "send")]
 mod pacing_args;
+#[cfg(feature = "net")]
+mod peer;
 #[cfg(feature = "send")]
 mod progress;
 #[cfg(feature = "send")]
@@ -52,6 +54,7 @@ pub use {
         Classes, FlowFacts, FlowLabels, LATENESS_BOUNDS_NS, MOST_FLOWS, MetricsArgs, Program,
         ReceiverPage, serve_receiver, write_flows, write_lateness,
     },
+    peer::PeerArgs,
     receiving::{Drawn, ReceiverView},
     result::{WAYS, exchanged, nothing_sent, received, result_text, sent},
     signals::{Signals, stop_on_letter},

@@ -13,7 +13,7 @@ use itg_engine::pacing::{self, Level, PacingOptions, Prepared};
 use itg_engine::{FlowLive, LogLimits, LogTarget};
 use itg_experiment::{PathMtu, Plan, PlannedFlow};
 use itg_node::{ArrivalAsks, FlowOutcome, SendFlow, SendJob, SendOutcome, Start, arrival_asks};
-use itg_session::{Difference, explain, explain_replies};
+use itg_session::{Difference, Timeouts, explain, explain_replies};
 use itg_socket::{PacketEngine, can_share, txtime};
 use itg_stats::summary::ROWS;
 
@@ -50,6 +50,8 @@ pub struct Sending<'a> {
     /// True if this thread gives way to the one that sends, for good: where the program sends one run and does nothing
     /// else.
     pub giving_way: bool,
+    /// Time for which a receiver may be silent while packets flow; the usual one when `None`.
+    pub peer_timeout_ns: Option<u64>,
     /// True to show progress, on a terminal.
     pub progress: bool,
     /// Lines for intervals, instead of the progress.
@@ -178,6 +180,7 @@ pub async fn send_plan_observed(
         .packet_secret(sending.packet_secret.map(Arc::from))
         .program(program, version)
         .giving_way(sending.giving_way)
+        .peer_timeout_ns(sending.peer_timeout_ns.unwrap_or_else(|| Timeouts::default().silence_ns))
         .arrival_asks(asks)
         .settings(settings);
     let outcome = itg_node::send(job, signals.stop.clone()).await;

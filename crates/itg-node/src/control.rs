@@ -15,9 +15,6 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
-/// Longest time in which a peer must accept a message.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Event on a signalling connection.
 pub(crate) enum Incoming {
     /// A message.
@@ -31,6 +28,8 @@ pub(crate) enum Incoming {
 /// A signalling connection.
 pub(crate) struct Channel {
     framed: Framed<Stamped, LengthDelimitedCodec>,
+    /// Longest time in which the peer must accept a message.
+    patience: Duration,
 }
 
 /// A connection that knows when the bytes read last arrived: by the kernel's stamp, so that it does not
@@ -85,7 +84,8 @@ impl AsyncWrite for Stamped {
 }
 
 impl Channel {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    /// A connection to a peer that may be silent for `patience`.
+    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY on a signalling connection");
         }
@@ -96,7 +96,8 @@ impl Channel {
             .little_endian()
             .max_frame_length(MAX_MESSAGE)
             .new_codec();
-        Self { framed: Framed::new(Stamped { stream, arrived_unix_ns: 0, reads: 0 }, codec) }
+        let stamped = Stamped { stream, arrived_unix_ns: 0, reads: 0 };
+        Self { framed: Framed::new(stamped, codec), patience }
     }
 
     /// Waits for the next message. Dropping the future loses nothing.
@@ -126,11 +127,11 @@ impl Channel {
         self.framed.get_ref().reads
     }
 
-    /// Writes a message; waits at most five seconds.
+    /// Writes a message; waits no longer than the peer may be silent.
     pub(crate) async fn say(&mut self, mut message: Message) -> Result<(), String> {
         message.stamp(self.heard_unix_ns(), clock_pair::reading());
         let bytes = itg_session::encode(&message).map_err(|error| error.to_string())?;
-        match timeout(WRITE_TIMEOUT, self.framed.send(Bytes::from(bytes))).await {
+        match timeout(self.patience, self.framed.send(Bytes::from(bytes))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("it takes no more messages".to_owned()),

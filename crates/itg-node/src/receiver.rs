@@ -400,7 +400,7 @@ impl Session {
             max_flows: u32::try_from(MAX_FLOWS).expect("65 536 fits"),
             secret: shared.options.packet_secret.is_some(),
             turns: shared.options.reverse.is_some(),
-            timeouts: Timeouts::default(),
+            timeouts: Timeouts::default().patient(shared.options.peer_timeout_ns),
         };
         Self {
             machine: ReceiverSession::new(config, clock::machine_ns()),
@@ -431,7 +431,8 @@ impl Session {
 
     async fn run(mut self, stream: TcpStream, place: ConnectionSlot) {
         let local = stream.local_addr().ok().map(plain);
-        let mut channel = Channel::new(stream);
+        let patience = clock::ns(self.shared.options.peer_timeout_ns);
+        let mut channel = Channel::new(stream, patience);
         self.converse(&mut channel, local, Some(&place)).await;
         match self.turn.take() {
             Some(turn) => turn.send(channel, self.stop).await,

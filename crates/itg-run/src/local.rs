@@ -93,6 +93,7 @@ async fn both_sides(
     let sending = Sending {
         packet_secret: None,
         giving_way: false,
+        peer_timeout_ns: None,
         start: Start::Soon,
         plan: &loaded.plan,
         program: ("itg-cluster", env!("CARGO_PKG_VERSION")),

@@ -461,6 +461,7 @@ impl Ranks<'_> {
             let sending = Sending {
                 packet_secret: None,
                 giving_way: false,
+                peer_timeout_ns: None,
                 plan: &loaded.plan,
                 program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
                 run: run.run.clone(),

@@ -29,6 +29,9 @@ pub use interface::{SenderConfig, SenderInput, SenderOutput};
 const MIN_PING_NS: u64 = 10_000_000;
 /// Characters of a receiver's reason to end flows that are kept.
 const MOST_REASON: usize = 200;
+/// A receiver that has left pings unanswered for so long is silent, 2 s: it gets no more of them, for TCP repeats
+/// those that are on their way, and its counts are waited for.
+const SILENT_NS: u64 = 2_000_000_000;
 /// Time that two clocks may differ over a session, in nanoseconds.
 const CLOCKS_DIFFER_NS: u64 = 1_000_000_000;
 
@@ -65,6 +68,8 @@ struct Link {
     ping_every_ns: u64,
     next_ping_ns: u64,
     pings: u64,
+    /// Pings that are answered.
+    answered: u64,
     /// Pings that are still to be sent as soon as the one before is answered.
     burst: u32,
     heard_ns: u64,
@@ -76,6 +81,11 @@ impl Link {
     /// Packets that can have arrived since the greeting at most: no path brings more than one a nanosecond.
     const fn most_arrivals(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.since_ns).saturating_add(CLOCKS_DIFFER_NS)
+    }
+
+    /// Returns true if the receiver should have answered long ago: it, or the path to it, stands still.
+    const fn is_silent(&self, now_ns: u64) -> bool {
+        self.answered < self.pings && self.heard_ns.saturating_add(SILENT_NS) <= now_ns
     }
 }
 
@@ -161,6 +171,7 @@ impl SenderSession {
             (S::Arming | S::Starting | S::Running, I::FlowEnded(totals)) => {
                 self.on_ended(now_ns, totals, out);
             }
+            (S::Running, I::AskArrivals) if self.is_silent(now_ns) => {}
             (S::Running, I::AskArrivals) => self.ping(now_ns, out),
             (S::Running, I::Message(M::FlowMeasured(measure))) => {
                 self.on_measured(now_ns, measure, out);
@@ -300,6 +311,7 @@ impl SenderSession {
             // A burst starts at once.
             next_ping_ns: now_ns.saturating_add(if self.config.burst > 0 { 0 } else { every }),
             pings: 0,
+            answered: 0,
             burst: self.config.burst,
             heard_ns: now_ns,
             since_ns: now_ns,
@@ -435,7 +447,8 @@ impl SenderSession {
 
     /// A burst goes on with the answer to its latest ping.
     fn on_pong(&mut self, now_ns: u64, n: u64, out: &mut Vec<SenderOutput>) {
-        let Some(link) = &self.link else { return };
+        let Some(link) = &mut self.link else { return };
+        link.answered = link.answered.max(n + 1);
         match (link.burst, &self.state) {
             _ if n + 1 < link.pings => {}
             (0, State::Comparing) => self.leave(now_ns, out),
@@ -468,13 +481,27 @@ impl SenderSession {
             };
         }
         self.miss_counts(now_ns, out);
-        if self.link.as_ref().is_some_and(|link| link.next_ping_ns <= now_ns) {
-            self.ping(now_ns, out);
+        let silent = self.is_silent(now_ns);
+        match &mut self.link {
+            Some(link) if link.next_ping_ns > now_ns || matches!(self.state, State::Over) => {}
+            Some(link) if silent => link.next_ping_ns = now_ns.saturating_add(link.ping_every_ns),
+            Some(_) => self.ping(now_ns, out),
+            None => {}
         }
     }
 
-    /// Goes on without the counts that should have come by now.
+    fn is_silent(&self, now_ns: u64) -> bool {
+        self.live_link().is_some_and(|link| link.is_silent(now_ns))
+    }
+
+    /// Goes on without the counts that should have come by now; while other flows run, a receiver that is silent may
+    /// give them later.
     fn miss_counts(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
+        let silent = self.is_silent(now_ns);
+        if silent && self.flows.running() > 0 {
+            let until = now_ns.saturating_add(self.config.timeouts.counts_ns);
+            return self.flows.await_longer(now_ns, until);
+        }
         while let Some((until, flow)) = self.flows.first_awaited()
             && until <= now_ns
             && let Some(totals) = self.flows.settle(flow)
@@ -484,8 +511,21 @@ impl SenderSession {
             let text = format!("the receiver has not counted flow {flow} within {wait} of its end");
             let error = SessionError { phase: Phase::Run, kind: ErrorKind::Timeout, text };
             self.shortfall.get_or_insert(error);
+            if silent && self.flows.all_settled() {
+                return self.leave_the_silent(now_ns, out);
+            }
             self.leave_if_all_settled(now_ns, out);
         }
+    }
+
+    /// Every flow has ended, and the receiver does not answer: it is waited for no longer.
+    fn leave_the_silent(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
+        let (Some(mut error), Some(link)) = (self.shortfall.take(), &self.link) else { return };
+        let silence_ns = now_ns.saturating_sub(link.heard_ns);
+        error.text += &format!("; it has not been heard of for {}", format_duration_ns(silence_ns));
+        error.kind = ErrorKind::Vanished;
+        self.say_bye(out);
+        self.finish(SenderOutput::Failed(error), out);
     }
 
     fn on_phase_timeout(&mut self, out: &mut Vec<SenderOutput>) {

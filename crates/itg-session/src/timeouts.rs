@@ -18,14 +18,14 @@ pub struct Timeouts {
     pub counts_ns: u64,
     /// Sender: for the pings that compare the clocks behind the run. Default 300 ms.
     pub compare_ns: u64,
-    /// Sender: from `Bye` to `ByeAck`. Default 5 s.
+    /// Sender: from `Bye` to `ByeAck`. Default 10 s.
     pub bye_ns: u64,
     /// Sender: from `StopFlows` until the driver has reported the end of each flow. Default 5 s.
     pub stop_ns: u64,
     /// Sender: between two pings; less when the receiver's patience asks for it. Default 1 s.
     pub ping_ns: u64,
-    /// Both: a peer that has been silent for this long has vanished. The receiver tells it to the
-    /// sender. Default 5 s.
+    /// Both: a peer that has been silent for this long has vanished; behind the last flow's end the sender waits no
+    /// longer than `counts_ns`. The receiver tells it to the sender. Default 30 s.
     pub silence_ns: u64,
     /// Receiver: from connecting to `Hello`. Default 5 s.
     pub hello_ns: u64,
@@ -51,6 +51,12 @@ impl Timeouts {
         let usual = Self::default();
         Self { counts_ns: usual.counts_ns.saturating_add(drain_ns), ..usual }
     }
+
+    /// These, but a peer may be silent for so long, in nanoseconds.
+    #[must_use]
+    pub const fn patient(self, silence_ns: u64) -> Self {
+        Self { silence_ns, ..self }
+    }
 }
 
 impl Default for Timeouts {
@@ -62,10 +68,10 @@ impl Default for Timeouts {
             started_ns: 5 * SECOND,
             counts_ns: 10 * SECOND,
             compare_ns: 300_000_000,
-            bye_ns: 5 * SECOND,
+            bye_ns: 10 * SECOND,
             stop_ns: 5 * SECOND,
             ping_ns: SECOND,
-            silence_ns: 5 * SECOND,
+            silence_ns: 30 * SECOND,
             hello_ns: 5 * SECOND,
             open_ns: 8 * SECOND,
             idle_ns: 30 * SECOND,

@@ -233,18 +233,19 @@ fn a_receiver_gives_accounts_to_those_who_take_them() {
 
 #[test]
 fn a_receiver_gives_up_a_sender_that_is_silent() {
+    const SILENCE: u64 = 30 * SECOND;
     let (mut session, mut said) = (receiver(), Vec::new());
     assert_eq!(session.deadline(), Some(5 * SECOND), "for Hello");
     for (ms, input) in (1..).zip(running()) {
         session.handle(ms * 1_000_000, input, &mut said);
     }
     let last = 6_000_000; // Start came after 6 ms
-    assert_eq!(session.deadline(), Some(last + 5 * SECOND));
+    assert_eq!(session.deadline(), Some(last + SILENCE));
     said.clear();
-    session.handle(last + 5 * SECOND - 1, ReceiverInput::Timer, &mut said);
+    session.handle(last + SILENCE - 1, ReceiverInput::Timer, &mut said);
     assert_eq!(said, [], "too early");
     let ping = ReceiverInput::Message(ping(4, 77));
-    session.handle(last + 5 * SECOND - 1, ping, &mut said);
+    session.handle(last + SILENCE - 1, ping, &mut said);
     let pong = Message::Pong {
         n: 4,
         ping_sent: ClockReading { unix_ns: 77, monotonic_ns: 0 },
@@ -254,10 +255,10 @@ fn a_receiver_gives_up_a_sender_that_is_silent() {
     };
     assert_eq!(said, [ReceiverOutput::Send(pong)]);
     said.clear();
-    session.handle(last + 5 * SECOND, ReceiverInput::Timer, &mut said);
+    session.handle(last + SILENCE, ReceiverInput::Timer, &mut said);
     assert_eq!(said, [], "it has just been heard of");
-    session.handle(last + 10 * SECOND, ReceiverInput::Timer, &mut said);
-    let reason = "the sender has not been heard of for 5s".to_owned();
+    session.handle(last + 2 * SILENCE, ReceiverInput::Timer, &mut said);
+    let reason = "the sender has not been heard of for 30s".to_owned();
     assert_eq!(
         said,
         [

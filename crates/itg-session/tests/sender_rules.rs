@@ -255,6 +255,42 @@ fn a_sender_saves_what_it_has_when_the_receiver_is_gone() {
     assert_eq!(error.exit_code(), 4);
 }
 
+/// While flows run an outage costs no counts, and TCP repeats the pings that are on their way; behind the last one's end
+/// the wait is short.
+#[test]
+fn a_silent_receiver_is_waited_for_while_flows_run() {
+    let mut session = sender(vec![FlowSpec::new(1), FlowSpec::new(2)]);
+    let mut said = Vec::new();
+    for input in begun() {
+        session.handle(0, input, &mut said);
+    }
+    said.clear();
+    let until = |session: &mut SenderSession, until_ns: u64, said: &mut Vec<SenderOutput>| {
+        let mut now_ns = 0;
+        while let Some(at) = session.deadline().filter(|at| *at <= until_ns) {
+            now_ns = at.max(now_ns);
+            session.handle(now_ns, SenderInput::Timer, said);
+        }
+    };
+    session.handle(0, SenderInput::FlowEnded(totals(1)), &mut said);
+    until(&mut session, 20 * SECOND, &mut said);
+    let end = SenderOutput::Send(Message::FlowEnded(totals(1)));
+    let pings = |n: u64| (0..n).map(|n| SenderOutput::Send(ping(n)));
+    let want: Vec<_> = std::iter::once(end).chain(pings(1)).collect();
+    assert_eq!(said, want, "no count is given up");
+    // It is heard again, and gives its counts.
+    session.handle(20 * SECOND, pong(0), &mut said);
+    session.handle(20 * SECOND, SenderInput::Message(Message::FlowCounted(counts(1))), &mut said);
+    let both = SenderOutput::Counted { totals: totals(1), counts: Some(counts(1)) };
+    assert_eq!(said.last(), Some(&both));
+    session.handle(21 * SECOND, SenderInput::FlowEnded(totals(2)), &mut said);
+    said.clear();
+    until(&mut session, 32 * SECOND, &mut said);
+    let Some(SenderOutput::Failed(error)) = said.last() else { panic!("{said:?}") };
+    let text = "the receiver has not counted flow 2 within 10s of its end; it has not been heard of for 11s";
+    assert_eq!((error.kind, error.text.as_str()), (ErrorKind::Vanished, text));
+}
+
 #[test]
 fn a_second_stop_changes_nothing() {
     let mut session = sender(vec![FlowSpec::new(1), FlowSpec::new(2)]);

@@ -177,7 +177,7 @@ fn each_missing_answer_has_its_deadline() {
             }),
             ErrorKind::Vanished,
             Phase::Run,
-            "the receiver has not been heard of for 5s; 1 flow has not reported an end within 5s",
+            "the receiver has not been heard of for 30s; 1 flow has not reported an end within 5s",
             1,
             1,
         ),

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use itg_tests::{Cluster, Running, Tmpfs, flow_packets, not_run, program};
+use itg_tests::{Cluster, NFT, Running, Tmpfs, flow_packets, leave_out, not_run, program};
 use nix::sys::signal::Signal;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -145,6 +145,34 @@ fn an_agent_that_stands_still_is_no_owner_any_more() {
     let signal =
         |signal| move |cluster: &Cluster| cluster.agents[1].as_ref().expect("runs").signal(signal);
     away(signal(Signal::SIGSTOP), signal(Signal::SIGCONT));
+}
+
+/// The ends of a flow do not hear of each other for longer than a sender alone would bear, while its packets come
+/// through and its lease holds: it goes on.
+#[test]
+fn a_flow_whose_signalling_is_cut_off_goes_on() {
+    if not_run() {
+        return;
+    }
+    if !Path::new(NFT).exists() {
+        return leave_out(NFT);
+    }
+    let cluster = Cluster::apart(2);
+    let flow = "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(10ms)\"\nduration = \"38s\"\n";
+    let run = cluster.run(flow, &[]);
+    cluster.wait_until_it_runs();
+    thread::sleep(Duration::from_secs(1));
+    let hosts = &cluster.switch.as_ref().expect("hosts").hosts;
+    for (host, port) in [(&hosts[0], "sport"), (&hosts[1], "dport")] {
+        host.run(NFT, "add table inet cut");
+        host.run(NFT, "add chain inet cut in { type filter hook input priority 0; }");
+        host.run(NFT, &format!("add rule inet cut in tcp {port} 9021 drop"));
+    }
+    let done = run.finish(LIMIT).exits(0);
+    let report = cluster.report();
+    for side in ["sender", "receiver"] {
+        assert_eq!(flow_packets(&report, 1, side), 3800, "{side}: {done}");
+    }
 }
 
 /// A disk that is full costs records, which is said; the others are not concerned.

@@ -98,7 +98,7 @@ impl Receiver {
             prove: None,
             burst: 0,
             asked: false,
-            timeouts: Timeouts::default(),
+            timeouts: Timeouts::default().patient(options.peer_timeout_ns),
         };
         let mut session = Session::new(Arc::clone(&self.shared), from, stop.clone());
         session.asked = Some(AskedFor::new(run, seed, &config.flows));
@@ -123,8 +123,9 @@ async fn turn(
     config: SenderConfig,
     mut stop: watch::Receiver<Option<String>>,
 ) -> Result<(Channel, Vec<String>), SessionError> {
+    let patience = clock::ns(config.timeouts.silence_ns);
     let mut machine = TurnSession::new(config);
-    let (mut channel, mut input) = match connect(from).await {
+    let (mut channel, mut input) = match connect(from, patience).await {
         Ok(channel) => (Some(channel), TurnInput::Connected),
         Err(why) => (None, TurnInput::Lost(why)),
     };

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use itg_core::flow::Proto;
 use itg_engine::log::{LogLimits, LogQuota, LogTarget};
+use itg_session::Timeouts;
 use itg_socket::xdp::FrameInputOptions;
 use itg_trust::KeyDir;
 use tokio::sync::mpsc;
@@ -58,6 +59,8 @@ pub struct ReceiverOptions {
     pub(crate) reverse: Option<ReverseLimits>,
     /// Connections of one address at the same time.
     pub(crate) max_per_address: usize,
+    /// Time for which a peer may be silent while packets flow.
+    pub(crate) peer_timeout_ns: u64,
     /// End after the first sender has left.
     pub(crate) once: bool,
     /// Settings for senders of D-ITG.
@@ -97,6 +100,7 @@ impl ReceiverOptions {
             check_payload: false,
             reverse: None,
             max_per_address: SENDERS_PER_ADDRESS,
+            peer_timeout_ns: Timeouts::default().silence_ns,
             once: false,
             classic: ClassicReceiving::default(),
             program: env!("CARGO_PKG_NAME").to_owned(),
@@ -169,6 +173,9 @@ impl ReceiverOptions {
 
         /// Sets the number of connections of one address at the same time.
         max_per_address(max_per_address: usize);
+
+        /// Sets the time for which a peer may be silent while packets flow, in nanoseconds; 30 s unless set.
+        peer_timeout_ns(peer_timeout_ns: u64);
 
         /// Sets whether it ends after the first sender has left.
         once(once: bool);

@@ -118,7 +118,8 @@ impl Turn {
         let options = &shared.options;
         let job = SendJob::new(RunSeed(seed), sending)
             .run(run)
-            .program(&options.program, &options.version);
+            .program(&options.program, &options.version)
+            .peer_timeout_ns(options.peer_timeout_ns);
         Ok((Self { limits, datagrams, job, waiting, _seat: seat }, notices))
     }
 

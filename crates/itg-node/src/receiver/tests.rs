@@ -58,7 +58,7 @@ impl HeldReceiver {
     /// A channel that a sender of one flow has opened.
     async fn greet(&self) -> Channel {
         let stream = TcpStream::connect(self.address).await.expect("it listens");
-        let mut channel = Channel::new(stream);
+        let mut channel = Channel::new(stream, Duration::from_secs(5));
         let hello = Message::Hello {
             magic: MAGIC,
             version: VERSION,

@@ -140,7 +140,7 @@ pub(super) async fn converse(
     let mut machine = SenderSession::new(config.clone());
     let (mut channel, first) = match way {
         Way::Connected(channel) => (Some(*channel), SenderInput::Connected),
-        Way::Connect => match connect(address).await {
+        Way::Connect => match connect(address, clock::ns(config.timeouts.silence_ns)).await {
             Ok(channel) => (Some(channel), SenderInput::Connected),
             Err(why) => (None, SenderInput::Lost(why)),
         },
@@ -235,10 +235,10 @@ async fn next(
     }
 }
 
-/// Connects to the signalling port of a receiver.
-pub(crate) async fn connect(address: SocketAddr) -> Result<Channel, String> {
+/// Connects to the signalling port of a receiver, which may be silent for `patience` later.
+pub(crate) async fn connect(address: SocketAddr, patience: Duration) -> Result<Channel, String> {
     match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
-        Ok(Ok(stream)) => Ok(Channel::new(stream)),
+        Ok(Ok(stream)) => Ok(Channel::new(stream, patience)),
         Ok(Err(error)) => Err(unreachable(address, &error.to_string())),
         Err(_) => {
             let why = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());

@@ -10,6 +10,7 @@ use itg_core::seed::RunSeed;
 use itg_engine::live::FlowLive;
 use itg_engine::log::{LogLimits, LogTarget};
 use itg_engine::pacing::Prepared;
+use itg_session::Timeouts;
 use itg_socket::host;
 
 use super::asks::ArrivalAsks;
@@ -93,6 +94,8 @@ pub struct SendJob {
     pub(crate) orders: Option<Orders>,
     /// True if the thread that drives the run gives way to the one that sends.
     pub(crate) giving_way: bool,
+    /// Time for which a receiver may be silent while packets flow.
+    pub(crate) peer_timeout_ns: u64,
     /// Questions of those who watch it.
     pub(crate) arrival_asks: Option<ArrivalAsks>,
 }
@@ -117,6 +120,7 @@ impl SendJob {
             settings: BTreeMap::new(),
             orders: None,
             giving_way: false,
+            peer_timeout_ns: Timeouts::default().silence_ns,
             arrival_asks: None,
         }
     }
@@ -160,6 +164,9 @@ impl SendJob {
         /// Lets the thread of the runtime that drives the run have a lower priority, for good, from the moment when
         /// packets are sent: they leave in time when thousands of flows end.
         giving_way(giving_way: bool);
+
+        /// Sets the time for which a receiver may be silent while packets flow, in nanoseconds; 30 s unless set.
+        peer_timeout_ns(peer_timeout_ns: u64);
 
         /// Lets somebody ask what has arrived while it runs.
         arrival_asks(arrival_asks: into Option<ArrivalAsks>);

@@ -109,6 +109,21 @@ impl Ledger {
         self.awaited.push_back((until_ns, flow));
     }
 
+    /// The counts that should have come by `now_ns` may come until `until_ns`.
+    pub(super) fn await_longer(&mut self, now_ns: u64, until_ns: u64) {
+        while let Some(&(at, flow)) = self.awaited.front()
+            && at <= now_ns
+        {
+            self.awaited.pop_front();
+            if self.awaits_counts(flow) {
+                self.awaited.push_back((until_ns, flow));
+            }
+        }
+        while self.awaited.front().is_some_and(|&(_, flow)| !self.awaits_counts(flow)) {
+            self.awaited.pop_front();
+        }
+    }
+
     /// Closes the account of an ended flow.
     pub(super) fn settle(&mut self, flow: u32) -> Option<FlowTotals> {
         let slot = self.slots.get_mut(&flow)?;

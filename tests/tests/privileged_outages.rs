@@ -1,0 +1,135 @@
+//! Outages of the path between a sender and its receiver: the shorter ones cost packets, and no measurement. Needs root,
+//! and nft.
+#![allow(missing_docs, reason = "tests")]
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use itg_tests::{
+    NFT, Pair, Receiver, Running, accounts, in_parallel, leave_out, not_run, packets, program,
+    temp_dir,
+};
+
+const LIMIT: Duration = Duration::from_secs(90);
+/// Time that both sides' own work may take.
+const MARGIN: Duration = Duration::from_secs(4);
+
+/// A sender, its receiver, and the path between them.
+struct Run {
+    pair: Pair,
+    receiver: Receiver,
+    sender: Running,
+    logs: [String; 2],
+    began: Instant,
+    _dir: tempfile::TempDir,
+}
+
+impl Run {
+    /// Sends 200 packets a second for so long.
+    fn start(duration: &str, patience: &str) -> Self {
+        let (pair, dir) = (Pair::new(), temp_dir());
+        let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+        let logs = [log("send.itg"), log("recv.itg")];
+        let patience = ["--peer-timeout", patience];
+        let words = ["-v", "--log", &logs[1]];
+        let receiver =
+            Receiver::run(pair.receiver.command(&program("itg-recv")).args(words).args(patience));
+        let words = ["10.77.0.2", "--idt", "constant(5ms)", "--log", &logs[0], "--duration"];
+        let mut sender = pair.sender.command(&program("itg-send"));
+        let sender = Running::start(sender.args(words).arg(duration).args(patience).arg("-v"));
+        drop(receiver.running.line_with(" flows", LIMIT));
+        let began = Instant::now();
+        thread::sleep(Duration::from_millis(900));
+        Self { pair, receiver, sender, logs, began, _dir: dir }
+    }
+
+    /// Nothing comes through in either direction, and neither host is told so.
+    fn cut(&self) {
+        for host in [&self.pair.sender, &self.pair.receiver] {
+            let chain = "{ type filter hook input priority 0; }";
+            host.run(NFT, "add table inet cut");
+            host.run(NFT, &format!("add chain inet cut in {chain}"));
+            host.run(NFT, "add rule inet cut in drop");
+        }
+    }
+
+    fn heal(&self) {
+        for host in [&self.pair.sender, &self.pair.receiver] {
+            host.run(NFT, "delete table inet cut");
+        }
+    }
+}
+
+#[test]
+fn an_outage_of_the_path_costs_its_packets_and_no_more() {
+    if not_run() {
+        return;
+    }
+    if !Path::new(NFT).exists() {
+        return leave_out(NFT);
+    }
+    in_parallel(
+        &[("4 s", (4, "8s", 1600)), ("12 s", (12, "18s", 3600))],
+        |&(outage, time, plan)| {
+            let run = Run::start(time, "30s");
+            run.cut();
+            thread::sleep(Duration::from_secs(outage));
+            run.heal();
+            let done = run.sender.finish(LIMIT).exits(0);
+            drop(run.receiver.stop());
+            let account = &accounts(&done.out)[0];
+            let received = account.received.expect("both accounts");
+            assert_eq!(account.sent, plan, "{done}");
+            let lost = plan - received;
+            let most = outage * 200 + 400;
+            assert!((outage * 200 - 20..most).contains(&lost), "{lost} lost: {done}");
+            let joined = packets(&run.logs);
+            let arrived = joined.iter().filter(|packet| packet.arrived.is_some()).count() as u64;
+            assert_eq!((joined.len() as u64, arrived), (plan, received), "{done}");
+        },
+    );
+}
+
+/// The end of the plan bounds the wait for a silent receiver, whatever patience was asked for while packets flow.
+#[test]
+fn a_receiver_that_is_silent_at_the_end_is_waited_for_ten_seconds() {
+    if not_run() {
+        return;
+    }
+    if !Path::new(NFT).exists() {
+        return leave_out(NFT);
+    }
+    let run = Run::start("3s", "60s");
+    run.cut();
+    let done = run.sender.finish(LIMIT).exits(4).says("it has not been heard of for ");
+    let took = run.began.elapsed();
+    drop(run.receiver.stop());
+    assert_eq!(accounts(&done.out)[0].sent, 600, "{done}");
+    assert!(took < Duration::from_secs(13) + MARGIN, "{took:?}: {done}");
+}
+
+#[test]
+fn a_receiver_behind_a_cut_link_is_given_up() {
+    if not_run() {
+        return;
+    }
+    if !Path::new(NFT).exists() {
+        return leave_out(NFT);
+    }
+    let run = Run::start("60s", "5s");
+    run.pair.receiver.link(false);
+    let done = run.sender.finish(LIMIT).exits(4).says("not been heard of for 5s");
+    let account = &accounts(&done.out)[0];
+    assert_eq!(packets(&run.logs[..1]).len() as u64, account.sent, "{done}");
+    // The receiver gives the sender up, too, and serves the next one.
+    drop(run.receiver.running.line_with("sender has not been heard of for 5s", LIMIT));
+    run.pair.receiver.link(true);
+    // Forgets that the receiver could not be found a moment ago.
+    run.pair.sender.ip("neighbour flush dev link0");
+    let words = ["10.77.0.2", "--packets", "3", "-v"];
+    let mut next = run.pair.sender.command(&program("itg-send"));
+    let done = Running::start(next.args(words)).finish(LIMIT).exits(0);
+    assert!(done.out.contains("both sides agree"), "{done}");
+    drop(run.receiver.stop());
+}
