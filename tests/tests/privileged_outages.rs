@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use itg_tests::{
-    NFT, Pair, Receiver, Running, accounts, in_parallel, leave_out, not_run, packets, program,
-    temp_dir,
+    Cluster, NFT, Pair, Receiver, Running, accounts, flow_packets, in_parallel, leave_out, not_run,
+    packets, program, temp_dir,
 };
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -132,4 +132,42 @@ fn a_receiver_behind_a_cut_link_is_given_up() {
     let done = Running::start(next.args(words)).finish(LIMIT).exits(0);
     assert!(done.out.contains("both sides agree"), "{done}");
     drop(run.receiver.stop());
+}
+
+/// The console's path to a node is bad while it fetches the logs: a connection that breaks is followed by another one,
+/// which goes on where it broke.
+#[test]
+fn logs_come_over_a_path_that_is_slow_loses_or_is_cut() {
+    if not_run() {
+        return;
+    }
+    if !Path::new(NFT).exists() {
+        return leave_out(NFT);
+    }
+    let rows = [
+        ("slow", ("limit rate over 25 kbytes/second burst 20 kbytes drop", None)),
+        ("30 % lost", ("numgen random mod 10 < 3 drop", None)),
+        ("cut off", ("quota over 150 kbytes drop", Some(14))),
+    ];
+    in_parallel(&rows, |(bad, seconds)| {
+        let cluster = Cluster::apart(2);
+        let middle = &cluster.switch.as_ref().expect("hosts").middle;
+        // What is short, as the members' own messages, comes through.
+        middle.run(NFT, "add table inet cut");
+        middle.run(NFT, "add chain inet cut in { type filter hook input priority 0; }");
+        let long = "ip saddr 10.78.0.1 tcp sport 9020 meta length > 600";
+        middle.run(NFT, &format!("add rule inet cut in {long} {bad}"));
+        let flow =
+            "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(200us)\"\npackets = 10000\n";
+        let run = cluster.run(flow, &[]);
+        if let Some(seconds) = seconds {
+            thread::sleep(Duration::from_secs(*seconds));
+            middle.run(NFT, "flush table inet cut");
+        }
+        let done = run.finish(LIMIT).exits(0);
+        let report = cluster.report();
+        for side in ["sender", "receiver"] {
+            assert_eq!(flow_packets(&report, 1, side), 10_000, "{side}: {done}");
+        }
+    });
 }

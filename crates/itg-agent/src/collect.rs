@@ -8,16 +8,25 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use itg_record::{Item, Kind, LogReader, Note};
+use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
 use crate::member::greet;
 use crate::trust::{Line, Trust};
-use crate::wire::{Call, Logs, Reply, ask};
+use crate::wire::{CHUNK, Call, Logs, Reply, answered, ask, hear, say};
 
 /// Time between two questions to a node about its logs.
 const AGAIN: Duration = Duration::from_millis(50);
 /// An agent that was started again has this time to hear of the run.
 const TOLD: Duration = Duration::from_secs(3);
+
+/// Time without a byte after which logs that are being fetched are given up.
+const STILL: Duration = Duration::from_secs(20);
+/// Slowest fetch that is borne, in bytes a second, beside some time for all.
+const SLOWEST: u64 = 1 << 10;
+const SLACK: Duration = Duration::from_secs(60);
+/// Bytes that are received at once.
+const PIECE: usize = 64 << 10;
 
 /// Time that a node is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -90,36 +99,108 @@ async fn wait_on_line(
     }
 }
 
-/// Fetches the logs of a node into a directory; returns their paths.
+/// Fetches the logs of a node into a directory; returns their paths. Where a connection breaks, another one goes on with
+/// the byte at which it broke.
+///
+/// # Errors
+/// The node is not reached, or no byte has come for [`STILL`], or too few in all: less than [`SLOWEST`].
 pub(crate) async fn fetch(
     trust: &Trust,
     address: &str,
     run: &str,
     dir: &Path,
 ) -> Result<Vec<PathBuf>> {
-    let mut line = trust.connect(address).await?;
-    greet(&mut line).await?;
-    let Reply::Files { files, .. } = ask(&mut line, &Call::List(run.to_owned())).await? else {
-        bail!("no list of logs");
-    };
-    fs::create_dir_all(dir).with_context(|| format!("directory {}", dir.display()))?;
-    let mut paths = Vec::new();
-    for name in files.keys() {
-        // What comes from another host names nothing outside of the directory.
-        let name = Path::new(name).file_name().context("a log without a name")?;
-        let name = name.to_string_lossy().into_owned();
-        if !is_log(&name) {
-            bail!("it offers `{name}`, which is no log");
-        }
-        let path = dir.join(&name);
-        let partial = Partial::create(&path)?;
-        let fetched = partial.fetch(&mut line, run, &name).await?;
-        if fetched > 0 {
-            partial.keep(&path)?;
-            paths.push(path);
+    let mut fetching = Fetching { dir, logs: BTreeMap::new(), until: None, local: false };
+    loop {
+        match fetching.attempt(trust, address, run).await {
+            Ok(()) => return fetching.keep(),
+            Err(error) if fetching.is_over() => return Err(error),
+            Err(error) => {
+                tracing::debug!("logs of {address}: {error:#}; asked for again");
+                tokio::time::sleep(AGAIN).await;
+            }
         }
     }
-    Ok(paths)
+}
+
+/// Logs of a node that are being fetched.
+struct Fetching<'a> {
+    dir: &'a Path,
+    /// By name: what has come of it, and whether it is whole.
+    logs: BTreeMap<String, (Partial, bool)>,
+    /// Deadlines: of the next byte, and of all; none before the first byte.
+    until: Option<(Instant, Instant)>,
+    /// True after a failure of this host.
+    local: bool,
+}
+
+impl Fetching<'_> {
+    /// Returns true if another attempt is of no use.
+    fn is_over(&self) -> bool {
+        let now = Instant::now();
+        self.local || self.until.is_none_or(|(still, all)| now >= still || now >= all)
+    }
+
+    /// Fetches over one connection what has not come yet.
+    async fn attempt(&mut self, trust: &Trust, address: &str, run: &str) -> Result<()> {
+        let mut line = trust.connect(address).await?;
+        greet(&mut line).await?;
+        let Reply::Files { files, .. } = ask(&mut line, &Call::List(run.to_owned())).await? else {
+            bail!("no list of logs");
+        };
+        let began = Instant::now();
+        let bytes: u64 = files.values().sum();
+        for name in files.keys() {
+            // What comes from another host names nothing outside of the directory.
+            let name = Path::new(name).file_name().context("a log without a name")?;
+            let name = name.to_string_lossy().into_owned();
+            if !is_log(&name) {
+                bail!("it offers `{name}`, which is no log");
+            }
+            if !self.logs.contains_key(&name) {
+                let partial = Partial::create(self.dir, &name);
+                self.local = partial.is_err();
+                self.logs.insert(name.clone(), (partial?, false));
+            }
+            let Some((partial, whole)) = self.logs.get_mut(&name) else { continue };
+            while !*whole {
+                let mut left = partial.ask(&mut line, run, &name).await?;
+                *whole = left == 0;
+                while left > 0 {
+                    let bytes_come = receive(&mut line, left).await?;
+                    let written = partial.write(&bytes_come);
+                    self.local = written.is_err();
+                    written?;
+                    left -= bytes_come.len();
+                    let all = began + SLACK + Duration::from_secs(bytes / SLOWEST);
+                    let all = self.until.map_or(all, |(_, all)| all);
+                    self.until = Some((Instant::now() + STILL, all));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives those that have something in them their names; returns their paths.
+    fn keep(self) -> Result<Vec<PathBuf>> {
+        let logs = self.logs.into_iter().filter(|(_, (partial, _))| partial.offset > 0);
+        let keep = |(name, (partial, _)): (String, (Partial, bool))| {
+            let path = self.dir.join(name);
+            partial.keep(&path).map(|()| path)
+        };
+        logs.map(keep).collect()
+    }
+}
+
+/// Receives bytes, as many as have come, at most `most`.
+async fn receive(line: &mut Line, most: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; most.min(PIECE)];
+    let read = answered(async { Ok(line.read(&mut bytes).await?) }).await?;
+    if read == 0 {
+        bail!("the connection was closed");
+    }
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 /// Returns true if a name may be that of a log, or of a part of one that was rotated: `NAME.itg`, `NAME.itg.1`.
@@ -137,30 +218,39 @@ pub(crate) fn is_log(name: &str) -> bool {
 struct Partial {
     path: PathBuf,
     file: fs::File,
+    /// Bytes that have come.
+    offset: u64,
 }
 
 impl Partial {
-    fn create(log: &Path) -> Result<Self> {
-        let path = log.with_added_extension("fetching");
+    fn create(dir: &Path, name: &str) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("directory {}", dir.display()))?;
+        let path = dir.join(name).with_added_extension("fetching");
         let file = fs::OpenOptions::new().create_new(true).write(true).open(&path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { path, file })
+        Ok(Self { path, file, offset: 0 })
     }
 
-    /// Fetches the bytes; their number.
-    async fn fetch(&self, line: &mut Line, run: &str, name: &str) -> Result<u64> {
-        let mut offset = 0;
-        loop {
-            let call = Call::Fetch { run: run.to_owned(), name: name.to_owned(), offset };
-            let Reply::Bytes(bytes) = ask(line, &call).await? else { bail!("no bytes") };
-            if bytes.is_empty() {
-                return Ok(offset);
-            }
-            let mut file = &self.file;
-            let written = file.write_all(&bytes);
-            written.with_context(|| format!("cannot write {}", self.path.display()))?;
-            offset += bytes.len() as u64;
+    /// Asks for what comes next; the number of bytes that follow, none at the end.
+    async fn ask(&self, line: &mut Line, run: &str, name: &str) -> Result<usize> {
+        let (run, name) = (run.to_owned(), name.to_owned());
+        let call = Call::Fetch { run, name, offset: self.offset };
+        let heard = answered(async {
+            say(line, &call).await?;
+            hear(line).await
+        });
+        match heard.await? {
+            Reply::Refused(why) => bail!("{why}"),
+            Reply::Follows(len) if usize::try_from(len)? <= CHUNK => Ok(usize::try_from(len)?),
+            _ => bail!("no bytes"),
         }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = self.file.write_all(bytes);
+        written.with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.offset += bytes.len() as u64;
+        Ok(())
     }
 
     /// Gives it its name, which an earlier attempt may have given already.

@@ -1,6 +1,6 @@
 //! The end of a run over agents: all senders and receivers come to their end, and the logs of all nodes are fetched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,31 +45,53 @@ impl Console {
                 Ok(()) => drop(whole.insert(slot)),
             }
         }
-        let mut logs = Vec::new();
+        self.fetch(out, &whole).await
+    }
+
+    /// Fetches the logs of all nodes, side by side; those that were `whole` a moment ago are asked for again.
+    async fn fetch(&mut self, out: &Path, whole: &BTreeSet<u32>) -> Result<Vec<PathBuf>> {
+        let until = Instant::now() + FETCHING;
+        let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(FETCHING));
+        let mut fetching = JoinSet::new();
         for (slot, node) in (0_u32..).zip(self.nodes.clone()) {
-            let dir = out.join(&node.name);
-            let patience = if whole.contains(&slot) { FETCHING } else { Duration::ZERO };
-            let until = Instant::now() + patience;
-            let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(patience));
-            loop {
-                match collect::fetch(&self.trust, &node.address, &self.run, &dir).await {
-                    Ok(found) => {
-                        self.skew(&node, &found);
-                        logs.extend(found);
-                        break;
-                    }
-                    Err(error) if Instant::now() >= until => {
-                        self.lost_logs.push((node.name.clone(), format!("{error:#}")));
-                        break;
-                    }
-                    // Its agent is being started again.
-                    Err(_) => {
-                        let mut there = self.reached();
-                        there.remove(&slot);
-                        self.miss(&there, &Step::Ending(until_ns));
-                        tokio::time::sleep(FETCH_AGAIN).await;
+            let (trust, run, dir) = (self.trust.clone(), self.run.clone(), out.join(&node.name));
+            let again = whole.contains(&slot);
+            fetching.spawn(async move {
+                loop {
+                    match collect::fetch(&trust, &node.address, &run, &dir).await {
+                        // Its agent is being started again.
+                        Err(_) if again && Instant::now() < until => {
+                            tokio::time::sleep(FETCH_AGAIN).await;
+                        }
+                        fetched => return (slot, fetched),
                     }
                 }
+            });
+        }
+        let mut fetched = BTreeMap::new();
+        loop {
+            match tokio::time::timeout(LOOK, fetching.join_next()).await {
+                Ok(Some(next)) => {
+                    let (slot, done) = next?;
+                    fetched.insert(slot, done);
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    // Who is reached, or was done, is not missing, but waited for.
+                    let mut there = self.reached();
+                    there.extend(fetched.keys());
+                    self.miss(&there, &Step::Ending(until_ns));
+                }
+            }
+        }
+        let mut logs = Vec::new();
+        for ((_, done), node) in fetched.into_iter().zip(self.nodes.clone()) {
+            match done {
+                Ok(found) => {
+                    self.skew(&node, &found);
+                    logs.extend(found);
+                }
+                Err(error) => self.lost_logs.push((node.name, format!("{error:#}"))),
             }
         }
         Ok(logs)
