@@ -54,7 +54,7 @@ struct Cli {
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "[::]:9000")]
     listen: String,
     /// Port for the data of UDP and TCP flows that ask for no other one; 0: any free port. Opened with the first flow;
-    /// one that is taken is warned about at the start
+    /// one that is taken is warned about at the start. What firewalls have to let through: docs/ports.md
     #[arg(long, value_name = "PORT", default_value_t = 8999)]
     data_port: u16,
     /// Receive buffer to ask for at each data socket of UDP and ICMP; beyond the system's limit

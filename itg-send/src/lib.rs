@@ -20,8 +20,8 @@ use flow_args::FlowArgs;
 use itg_classic::send::carried_sizes;
 use itg_cli::{
     Gates, Help, LoadArgs, PacingArgs, PeerArgs, Program, SenderMetrics, Sending, Signals,
-    WordArgs, account, announce, draw_run, draw_seed, finish, load_within, promised, refuse,
-    result_text, say, send_plan_observed, sent,
+    Unreached, WordArgs, account, announce, draw_run, draw_seed, finish, load_within, promised,
+    refuse, result_text, say, send_plan_observed, sent, unreached,
 };
 use itg_core::flow::Proto;
 use itg_core::text::visible;
@@ -57,7 +57,7 @@ const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 ///
 /// Exit codes: 0 the plan was carried out (overload is told and keeps 0), 1 the run failed or the kernel refused packets,
 /// 2 the request makes no sense (or a name has no address), 3 the receiver is not reachable or refused, 4 the receiver
-/// or a connection vanished (what was measured is kept), 98 and 99 a gate of the experiment file failed by the log of
+/// or a connection vanished, or nothing of a flow arrived (what was measured is kept), 98 and 99 a gate of the experiment file failed by the log of
 /// this side (98: only such on the fidelity), 129, 130 and 143 ended by SIGHUP, SIGINT and SIGTERM (after the summary).
 #[derive(Debug, Parser)]
 #[command(name = "itg-send", version, long_version = itg_cli::version!(), args_conflicts_with_subcommands = true)]
@@ -253,6 +253,8 @@ async fn to_itg(
         print(&account(&request.plan, outcome))?;
     }
     failures(outcome).iter().for_each(|told| say(format_args!("itg-send: {told}")));
+    let closed = closed_ports(&request.plan, outcome);
+    closed.iter().for_each(|told| say(format_args!("itg-send: {told}")));
     tell_of_logs(outcome);
     if let Some(metrics) = metrics {
         let ended_ns = metrics.end(outcome, &report);
@@ -309,6 +311,15 @@ pub(crate) fn failures(outcome: &SendOutcome) -> Vec<String> {
         format!("receiver {receiver}: {error}{hint}")
     };
     outcome.failures.iter().map(sentence).collect()
+}
+
+/// What has to be opened for flows of which nothing arrived.
+pub(crate) fn closed_ports(plan: &Plan, outcome: &SendOutcome) -> Vec<String> {
+    let protos: BTreeMap<u32, Proto> =
+        plan.flows.iter().map(|p| (p.flow.spec().id, p.flow.spec().proto)).collect();
+    unreached(outcome.flows.iter().filter(|flow| flow.is_unreached()).filter_map(|flow| {
+        Some(Unreached { flow: flow.flow, proto: *protos.get(&flow.flow)?, to: flow.path?.1 })
+    }))
 }
 
 /// Says which logs there are.

@@ -10,6 +10,7 @@ use itg_tests::{
     Cluster, NFT, Pair, Receiver, Running, accounts, flow_packets, in_parallel, leave_out, not_run,
     packets, program, temp_dir,
 };
+use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(90);
 /// Time that both sides' own work may take.
@@ -132,6 +133,65 @@ fn a_receiver_behind_a_cut_link_is_given_up() {
     let done = Running::start(next.args(words)).finish(LIMIT).exits(0);
     assert!(done.out.contains("both sides agree"), "{done}");
     drop(run.receiver.stop());
+}
+
+/// A firewall lets signalling through, and no data: it is named what to open.
+#[test]
+fn a_closed_data_port_is_named() {
+    if not_run() {
+        return;
+    }
+    if !Path::new(NFT).exists() {
+        return leave_out(NFT);
+    }
+    let rows = [
+        ("udp", (4, "nothing of flow 1 arrived at 10.77.0.2: let UDP to port 8999 through")),
+        ("tcp", (3, "connecting tcp to 10.77.0.2:8999: timed out: let TCP to port 8999 through")),
+        ("icmp", (4, "nothing of flow 1 arrived at 10.77.0.2: let ICMP echo through")),
+    ];
+    in_parallel(&rows.map(|(proto, row)| (proto, (proto, row))), |&(proto, (code, words))| {
+        let pair = Pair::new();
+        let receiver = Receiver::run(pair.receiver.command(&program("itg-recv")).arg("-v"));
+        pair.receiver.run(NFT, "add table inet cut");
+        let chain = "{ type filter hook input priority 0; }";
+        pair.receiver.run(NFT, &format!("add chain inet cut in {chain}"));
+        for data in ["udp dport 8999", "tcp dport 8999", "icmp type echo-request"] {
+            pair.receiver.run(NFT, &format!("add rule inet cut in {data} drop"));
+        }
+        let mut sender = pair.sender.command(&program("itg-send"));
+        sender.args(["10.77.0.2", "--proto", proto, "--packets", "20", "--idt", "constant(5ms)"]);
+        let done = Running::start(&mut sender).finish(LIMIT).exits(code);
+        let said = done.out.clone() + &done.err;
+        assert!(said.contains(words) && said.contains("docs/ports.md"), "{done}");
+        drop(receiver.stop());
+    });
+}
+
+#[test]
+fn a_run_of_agents_names_what_to_open() {
+    if not_run() {
+        return;
+    }
+    if !Path::new(NFT).exists() {
+        return leave_out(NFT);
+    }
+    let cluster = Cluster::apart(2);
+    let host = &cluster.switch.as_ref().expect("hosts").hosts[1];
+    host.run(NFT, "add table inet cut");
+    host.run(NFT, "add chain inet cut in { type filter hook input priority 0; }");
+    host.run(NFT, "add rule inet cut in udp length > 150 drop");
+    let flow = |from, to| {
+        format!(
+            "[[flow]]\nfrom = \"{from}\"\nto = \"{to}\"\nidt = \"constant(5ms)\"\npackets = 100\n"
+        )
+    };
+    let done = cluster.run(&(flow("a", "b") + &flow("b", "a")), &[]).finish(LIMIT).exits(4);
+    let told: Vec<&str> = done.err.lines().filter(|line| line.contains("nothing of")).collect();
+    let want = "nothing of flow 1 arrived at 10.78.0.2: let UDP to port ";
+    assert!(told.len() == 1 && told[0].contains(want), "{done}");
+    let manifest = std::fs::read_to_string(cluster.path("out").join("manifest.json"));
+    let manifest: Value = serde_json::from_str(&manifest.expect("written")).expect("JSON");
+    assert_eq!(manifest["settings"]["exit_code"], "4", "{done}");
 }
 
 /// The console's path to a node is bad while it fetches the logs: a connection that breaks is followed by another one,

@@ -39,10 +39,12 @@ mod sending;
 mod signals;
 #[cfg(feature = "net")]
 mod terminal;
+mod unreached;
 
 pub use failure::{Failure, finish, refuse};
 pub use gates::{Gates, Judged};
 pub use help::{Help, command, parse};
+pub use unreached::{Unreached, unreached};
 pub use verbosity::{WordArgs, print, say};
 pub use version::version_text;
 

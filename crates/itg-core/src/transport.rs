@@ -90,6 +90,18 @@ impl Proto {
             },
         }
     }
+
+    /// Advice for when nothing arrives at a port of a host.
+    #[must_use]
+    pub fn let_through(self, port: u16) -> String {
+        let what = match self.properties() {
+            Transport { has_ports: false, name, .. } => format!("{} echo", name.to_uppercase()),
+            Transport { name, .. } => format!("{} to port {port}", name.to_uppercase()),
+        };
+        format!(
+            "let {what} through the firewalls on the way and of that host (all ports: docs/ports.md)"
+        )
+    }
 }
 
 #[cfg(test)]

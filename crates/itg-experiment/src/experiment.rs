@@ -389,7 +389,7 @@ pub struct FlowEntry {
             long,
             help_heading = "Network",
             value_name = "PORT",
-            help = "Data port at the receiver [default: the receiver's, usually 8999]"
+            help = "Data port at the receiver [default: the receiver's, usually 8999; all ports: docs/ports.md]"
         )
     )]
     pub dest_port: Option<u16>,

@@ -5,7 +5,7 @@ use itg_session::{Difference, ErrorKind, Phase};
 use crate::sender::{FlowOutcome, SendOutcome};
 
 /// The exit code of a run (see the command-line contract): 0 done, 1 failed, 3 a receiver was not
-/// reachable or refused, 4 a receiver vanished, 130 interrupted. Packets that all arrived, but not with the bytes
+/// reachable or refused, 4 a receiver vanished or nothing of a flow came to it, 130 interrupted. Packets that all arrived, but not with the bytes
 /// they were sent with, are a failed run.
 #[must_use]
 pub fn exit_code(outcome: &SendOutcome) -> u8 {
@@ -25,7 +25,8 @@ pub fn exit_code(outcome: &SendOutcome) -> u8 {
         return 3;
     }
     let totals = || outcome.flows.iter().filter_map(|flow| flow.totals.as_ref());
-    if totals().any(|totals| totals.reason.is_cut_off()) {
+    let unreached = outcome.flows.iter().any(FlowOutcome::is_unreached);
+    if unreached || totals().any(|totals| totals.reason.is_cut_off()) {
         return 4;
     }
     if totals().any(|totals| totals.failed > 0) {

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use itg_cli::{Failure, Gates, Loaded, WordArgs, announce, print, say};
+use itg_cli::{Failure, Gates, Loaded, Unreached, WordArgs, announce, print, say, unreached};
 use itg_experiment::Manifest;
 use itg_stats::Report;
 use itg_stats::fidelity::{Cause, Verdict};
@@ -100,6 +100,16 @@ fn in_order(
         manifest = manifest.setting(EXIT_CODE, short.to_string());
         write(&out.join(MANIFEST), &manifest.to_json())?;
     }
+    let closed = match world.is_deterministic() {
+        true => Vec::new(),
+        false => closed_ports(&results.report),
+    };
+    if outcome.code == 0 && outcome.interrupted.is_none() && !closed.is_empty() {
+        outcome.code = 4;
+        manifest = manifest.setting(EXIT_CODE, "4");
+        write(&out.join(MANIFEST), &manifest.to_json())?;
+    }
+    outcome.failures.extend(closed);
     for (name, text) in &results.files {
         write(&out.join(name), text)?;
     }
@@ -140,6 +150,22 @@ fn is_in_the_dark(metrics: &Metrics) -> bool {
     let told = [sent, account.refused.unwrap_or(0), account.left_out.unwrap_or(0)];
     let told = told.into_iter().fold(0, u64::saturating_add);
     metrics.fidelity.verdict == Verdict::Unknown && planned.saturating_sub(told) > planned / 100
+}
+
+/// What has to be opened for flows of which nothing arrived.
+pub(crate) fn closed_ports(report: &Report) -> Vec<String> {
+    unreached(report.flows.iter().filter_map(|flow| {
+        let account = &flow.metrics.account;
+        let nothing = account.sent > Some(0) && account.arrived == Some(0);
+        let lost = &account.lost;
+        let came = [lost.socket, lost.checksum, lost.too_late, flow.foreign_packets];
+        let unreached = Unreached {
+            flow: flow.flow,
+            proto: flow.proto?.parse().ok()?,
+            to: flow.dst.parse().ok()?,
+        };
+        (nothing && came.iter().all(|came| came.is_none_or(|n| n == 0))).then_some(unreached)
+    }))
 }
 
 /// The manifest of a run that begins.

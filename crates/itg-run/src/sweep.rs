@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::directory::{DONE, SWEEP, file_name, holds_nothing_else, write};
 use crate::options::{ReportFormat, RunRequest};
-use crate::steps::{carry_out, short_of_plan};
+use crate::steps::{carry_out, closed_ports, short_of_plan};
 use crate::world::{Output, World};
 
 /// Held while a sweep goes on.
@@ -508,7 +508,9 @@ impl Work<'_> {
         let done = carry_out(self.world, &mut loaded, &output, words)?;
         let verdict = done.report.total.metrics.fidelity.verdict;
         // A run that did not send its plan has a report that says so.
-        let told = verdict == Verdict::Fail || done.code == short_of_plan(&done.report);
+        let told = verdict == Verdict::Fail
+            || done.code == short_of_plan(&done.report)
+            || !closed_ports(&done.report).is_empty();
         if !matches!((done.code, told), (0 | 98 | 99, _) | (1 | 4, true)) {
             return Ok(Ended::Broken(done.code));
         }

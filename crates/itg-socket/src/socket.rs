@@ -198,7 +198,15 @@ pub fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, So
     if !proto.properties().has_ports {
         remote.set_port(0);
     }
-    let connecting = fail(format!("connecting {proto} to {target}"));
+    let connecting = |error: io::Error| {
+        let step = what(&format!("connecting {proto} to {target}"));
+        match error.kind() {
+            io::ErrorKind::TimedOut => {
+                SocketError::new(step, format!("{error}: {}", proto.let_through(target.port())))
+            }
+            _ => SocketError::io(step, &error),
+        }
+    };
     match proto.properties().is_connected {
         false => socket.connect(&remote.into()),
         true => socket.connect_timeout(&remote.into(), Duration::from_secs(5)),

@@ -42,6 +42,16 @@ pub struct FlowOutcome {
 }
 
 impl FlowOutcome {
+    /// Returns true if it was sent, and nothing at all has come to its receiver.
+    #[must_use]
+    pub fn is_unreached(&self) -> bool {
+        let sent = self.totals.as_ref().is_some_and(|totals| totals.packets > 0);
+        let came = |counts: &FlowCounts| {
+            counts.packets > 0 || counts.foreign > 0 || counts.socket_drops > Some(0)
+        };
+        sent && self.counts.as_ref().is_some_and(|counts| !came(counts))
+    }
+
     /// Outcome of a flow before anything is known of it.
     pub(super) const fn nothing_yet(flow: &SendFlow) -> Self {
         Self {
