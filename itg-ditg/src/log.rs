@@ -26,7 +26,7 @@ const CLIENTS: usize = 256;
 const PER_ADDRESS: usize = 128;
 
 pub(crate) fn main() -> ExitCode {
-    WordArgs { quiet: false, verbose: 0 }.start();
+    WordArgs { quiet: false, verbose: 0, timestamps: false }.start();
     let args: Vec<String> =
         std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     print(&version_lines("ITGLog"));

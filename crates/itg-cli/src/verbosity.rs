@@ -1,15 +1,22 @@
-//! Messages on stderr: `-q`, `-v`, and the environment variable `ITG_LOG` for developers. Data on stdout.
+//! Messages on stderr: `-q`, `-v`, `--timestamps`, and the environment variable `ITG_LOG` for developers. Data on stdout.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Stderr, Write};
 use std::os::unix::fs::FileTypeExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use clap::{ArgAction, Args};
 use itg_core::text::visible_lines;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// True if each line on stderr begins with its time.
+static TIMESTAMPS: AtomicBool = AtomicBool::new(false);
 
 /// Amount of messages of a program.
 #[derive(Clone, Copy, Debug, Args)]
@@ -20,11 +27,15 @@ pub struct WordArgs {
     /// Say more; twice, say everything
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
+    /// Begin each line on stderr with its time: ISO 8601, UTC, milliseconds
+    #[arg(long, global = true)]
+    pub timestamps: bool,
 }
 
 impl WordArgs {
     /// Sends the messages of all crates to stderr.
     pub fn start(self) {
+        TIMESTAMPS.store(self.timestamps, Ordering::Relaxed);
         let level = match (self.quiet, self.verbose) {
             (true, _) => LevelFilter::ERROR,
             (false, 0) => LevelFilter::WARN,
@@ -38,7 +49,11 @@ impl WordArgs {
             .with_ansi(false)
             .with_target(false);
         // Times are for those who look for the cause of something.
-        let lines = if self.verbose < 2 { lines.without_time().boxed() } else { lines.boxed() };
+        let lines = match (self.timestamps, self.verbose) {
+            (true, _) => lines.with_timer(Milliseconds).boxed(),
+            (false, 0 | 1) => lines.without_time().boxed(),
+            (false, _) => lines.boxed(),
+        };
         let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
         tracing_subscriber::registry().with(lines).with(filter).init();
     }
@@ -61,7 +76,42 @@ impl Write for Visible {
 /// Writes a line to stderr; what a text of a peer or a file in it would do to the terminal is shown. An
 /// error is ignored: there is no other place for messages.
 pub fn say(line: impl fmt::Display) {
-    drop(writeln!(io::stderr(), "{}", visible_lines(&line.to_string())));
+    let text = line.to_string();
+    let mut text = visible_lines(&text);
+    if TIMESTAMPS.load(Ordering::Relaxed) {
+        let now = utc(SystemTime::now());
+        let stamped: Vec<_> = text.lines().map(|line| format!("{now} {line}")).collect();
+        text = stamped.join("\n").into();
+    }
+    drop(writeln!(io::stderr(), "{text}"));
+}
+
+/// Times of the messages of all crates, as those of [`say`].
+struct Milliseconds;
+
+impl FormatTime for Milliseconds {
+    fn format_time(&self, to: &mut Writer<'_>) -> fmt::Result {
+        to.write_str(&utc(SystemTime::now()))
+    }
+}
+
+/// A time in ISO 8601, UTC, with milliseconds: `2026-11-30T09:15:27.042Z`.
+///
+/// Days as a date by Howard Hinnant's `civil_from_days`, with years that begin in March.
+fn utc(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (day, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let days = day + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let date = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let (hour, minute) = (second / 3_600, second / 60 % 60);
+    let (second, ms) = (second % 60, since.subsec_millis());
+    format!("{year:04}-{month:02}-{date:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
 /// Returns true if stdout leads to a device, as a terminal is, also to one that was hung up.
@@ -80,5 +130,28 @@ pub fn print(text: &str) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) if error.raw_os_error() == Some(libc::EIO) && is_on_terminal() => Ok(()),
         done => done.context("cannot write to stdout"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Against `date -u -d @SECONDS`.
+    #[test]
+    fn times_are_dates() {
+        for (seconds, want) in [
+            (0, "1970-01-01T00:00:00.042Z"),
+            (951_782_399, "2000-02-28T23:59:59.042Z"),
+            (951_782_400, "2000-02-29T00:00:00.042Z"),
+            (951_868_800, "2000-03-01T00:00:00.042Z"),
+            (1_798_761_599, "2026-12-31T23:59:59.042Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.042Z"),
+        ] {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 42);
+            assert_eq!(utc(time), want);
+        }
     }
 }
