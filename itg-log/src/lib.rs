@@ -212,7 +212,7 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
             let program = Program::started("itg-log", env!("CARGO_PKG_VERSION"));
             let read = server.watch();
             let page = move || std::future::ready(metrics::page(program, read()));
-            drop(tokio::spawn(page_server.serve(page)));
+            drop(tokio::spawn(page_server.writing_to([dir.clone()]).serve(page)));
         }
         signals.at_hangup(server.reopen_logs());
         let quiet = words.quiet;

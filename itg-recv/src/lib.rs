@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -288,6 +288,15 @@ fn frames(cli: &Cli, listen: SocketAddr) -> Result<Option<FrameInputOptions>> {
     Ok(Some(FrameInputOptions { interface, mode: cli.xdp_mode, buffer }))
 }
 
+/// Directories that logs are written to.
+fn dirs(cli: &Cli) -> Vec<PathBuf> {
+    let parent = |file: &Path| match file.parent() {
+        Some(dir) if dir.components().next().is_some() => dir.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    cli.log_dir.iter().cloned().chain(cli.log.file().map(parent)).collect()
+}
+
 /// Limits of what those who ask for flows are sent.
 const fn reverse_limits(cli: &Cli) -> ReverseLimits {
     ReverseLimits {
@@ -344,7 +353,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         }
         if let Some(metrics) = metrics {
             let program = Program::started("itg-recv", env!("CARGO_PKG_VERSION"));
-            drop(serve_receiver(metrics, program, &receiver));
+            drop(serve_receiver(metrics.writing_to(dirs(cli)), program, &receiver));
         }
         signals.at_hangup(receiver.reopen_log());
         let lines = cli.interval.interval.map(|every| intervals(&receiver, every, cli.json));

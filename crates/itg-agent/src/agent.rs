@@ -228,7 +228,8 @@ impl Agent {
     async fn serve_metrics(self: &Arc<Self>, at: SocketAddr) -> Result<()> {
         let server = MetricsServer::bind(at)
             .await
-            .map_err(|error| Failure::new(1, format!("metrics on {at}: {error}")))?;
+            .map_err(|error| Failure::new(1, format!("metrics on {at}: {error}")))?
+            .writing_to([self.dir.clone()]);
         let agent = Arc::clone(self);
         let program = Program::started("itg-cluster agent", env!("CARGO_PKG_VERSION"));
         tokio::spawn(server.serve(move || {

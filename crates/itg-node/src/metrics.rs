@@ -1,12 +1,13 @@
 //! A page for Prometheus: what a program tells of itself, and the server of it.
 //!
-//! Text exposition format 0.0.4 over HTTP/1.1, `GET /metrics` and nothing else: one answer for each connection,
-//! which is closed then. Not encrypted, open to all that reach the port; so it is off unless asked for.
+//! Text exposition format 0.0.4 over HTTP/1.1: `GET /metrics`, and `GET /healthz`, which says in a line whether the
+//! program can serve. One answer for each connection, which is closed then. Not encrypted, open to all that reach the port; so it is off unless asked for.
 //! Bounds: connections at the same time, in all and of one address, bytes and header fields of a request, time for
 //! all of it, pages in a second. A caller that says nothing gives its place to the next one.
 
 use std::fmt::{Display, Write as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use httparse::Status;
 use itg_core::text::visible;
 use itg_socket::clock;
+use nix::sys::statvfs::statvfs;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
@@ -34,6 +36,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 const FRESH: Duration = Duration::from_millis(100);
 /// Longest value of a label, in characters; of a longer one the rest is cut off.
 const MOST_CHARACTERS: usize = 128;
+
+/// Free bytes of a disk below which it is full.
+const FULL: u64 = 1 << 20;
 
 /// Text of a page, family by family.
 #[derive(Debug, Default)]
@@ -123,6 +128,8 @@ pub struct MetricsServer {
     listener: TcpListener,
     /// When the newest page that was handed over was made, in nanoseconds of `clock::machine_ns`.
     served: Arc<AtomicU64>,
+    /// Directories that the program writes to.
+    dirs: Vec<PathBuf>,
 }
 
 impl MetricsServer {
@@ -131,7 +138,15 @@ impl MetricsServer {
     /// # Errors
     /// The system's: a port that is taken, an address that this host does not have.
     pub async fn bind(address: SocketAddr) -> std::io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(address).await?, served: Arc::default() })
+        let listener = TcpListener::bind(address).await?;
+        Ok(Self { listener, served: Arc::default(), dirs: Vec::new() })
+    }
+
+    /// Sets directories that the program writes to: where one of them has no room, `/healthz` says so.
+    #[must_use]
+    pub fn writing_to(mut self, dirs: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.dirs.extend(dirs);
+        self
     }
 
     /// The address where the page is.
@@ -170,6 +185,7 @@ impl MetricsServer {
             fresh: FRESH,
             last: Mutex::new(None),
             served: self.served,
+            dirs: self.dirs,
         });
         loop {
             let (stream, peer) = match self.listener.accept().await {
@@ -207,6 +223,22 @@ struct Pages<F> {
     fresh: Duration,
     last: Mutex<Option<(Instant, Made)>>,
     served: Arc<AtomicU64>,
+    dirs: Vec<PathBuf>,
+}
+
+/// The answer to a question for the health of a program that writes to these directories.
+fn health(dirs: &[PathBuf]) -> (&'static str, String) {
+    let trouble = dirs.iter().find_map(|dir| match statvfs(dir) {
+        Ok(disk) => {
+            let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+            (free < FULL).then(|| format!("the disk of {} is full", dir.display()))
+        }
+        Err(error) => Some(format!("{}: {}", dir.display(), error.desc())),
+    });
+    match trouble {
+        None => ("200 OK", "ok\n".to_owned()),
+        Some(why) => ("503 Service Unavailable", why + "\n"),
+    }
 }
 
 impl<F, T> Pages<F>
@@ -260,12 +292,22 @@ where
                     made = made_ns;
                     ("200 OK", "", page)
                 }
-                (Some("GET" | "HEAD"), _) => ("404 Not Found", "", "see /metrics\n".into()),
+                (Some("GET" | "HEAD"), Some(path))
+                    if path.split('?').next() == Some("/healthz") =>
+                {
+                    let dirs = pages.dirs.clone();
+                    let looking = tokio::task::spawn_blocking(move || health(&dirs));
+                    let (status, said) = looking.await.map_err(std::io::Error::other)?;
+                    (status, "", said.into())
+                }
+                (Some("GET" | "HEAD"), _) => {
+                    ("404 Not Found", "", "see /metrics and /healthz\n".into())
+                }
                 _ => ("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "GET\n".into()),
             },
         };
         reply(&mut stream, status, more, &body, request.method != Some("HEAD")).await?;
-        if status == "200 OK" && request.method == Some("GET") {
+        if made > 0 && request.method == Some("GET") {
             pages.served.fetch_max(made, Ordering::Relaxed);
         }
         return Ok(());
@@ -433,6 +475,7 @@ mod tests {
                 fresh,
                 last: Mutex::new(None),
                 served: Arc::default(),
+                dirs: Vec::new(),
             };
             let mut last = pages.get().await;
             for _ in 0..9 {
@@ -453,6 +496,7 @@ mod tests {
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK"),
             ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK"),
             ("HEAD /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /healthz HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
             ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405"),
             ("GET /metrics HTTP/2\r\n\r\n", "HTTP/1.1 505"),

@@ -1,0 +1,83 @@
+//! Programs that others watch: whether they can serve, and when they said what. Needs root for a small disk.
+#![allow(missing_docs, reason = "tests")]
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use itg_tests::{LogServer, Receiver, Running, Tmpfs, cluster_program, not_run, send, temp_dir};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a program that has said where its page is answers to the question for its health.
+#[track_caller]
+fn health(running: &Running) -> (String, String) {
+    let line = running.line_with("metrics on http://", LIMIT);
+    let at = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let at: SocketAddr = at.and_then(|at| at.parse().ok()).expect("an address");
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").expect("asked");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("answered");
+    let (head, body) = text.split_once("\r\n\r\n").expect("an answer");
+    (head.lines().next().expect("a status").to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_program_with_a_full_disk_is_not_healthy() {
+    if not_run() {
+        return;
+    }
+    let ok = ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned());
+    let disk = Tmpfs::mount("4m");
+    let dir = disk.join("logs");
+    fs::create_dir(&dir).expect("made");
+    let name = dir.to_str().expect("UTF-8");
+    let metrics = ["--metrics", "127.0.0.1:0"];
+    let receiver = Receiver::start(&[&metrics[..], &["--log-dir", name]].concat());
+    let server = LogServer::start(&dir, &metrics);
+    for running in [&receiver.running, &server.running] {
+        assert_eq!(health(running), ok);
+    }
+    fs::write(disk.join("filler"), vec![1; 7 << 19]).expect("room for that");
+    let full =
+        ("HTTP/1.1 503 Service Unavailable".to_owned(), format!("the disk of {name} is full\n"));
+    for running in [&receiver.running, &server.running] {
+        assert_eq!(health(running), full);
+    }
+    // As soon as there is room again, they are well.
+    fs::remove_file(disk.join("filler")).expect("removed");
+    for running in [&receiver.running, &server.running] {
+        assert_eq!(health(running), ok);
+    }
+    drop((receiver.stop(), server.stop()));
+}
+
+/// Each line, also of a text of several, and those of libraries at any verbosity.
+#[test]
+fn lines_on_stderr_have_times_where_that_is_asked_for() {
+    let stamped = |line: &str| {
+        let (time, rest) = line.split_once(' ').unwrap_or_default();
+        let form: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        form == "0000-00-00T00:00:00.000Z" && !rest.is_empty()
+    };
+    for more in [&[][..], &["-vv"]] {
+        let receiver = Receiver::start(&[&["--timestamps"], more].concat());
+        let at = receiver.at();
+        let words = [&at, "--packets", "3", "--timestamps"];
+        let done = send(&[&words[..], more].concat()).exits(0);
+        let served = receiver.stop();
+        for said in [&done.err, &served.err] {
+            assert!(said.lines().count() > 1, "{said}");
+            for line in said.lines().filter(|line| !line.is_empty()) {
+                assert!(stamped(line), "{line:?} of {said}");
+            }
+        }
+    }
+    let dir = temp_dir();
+    let mut plan = cluster_program();
+    let file = dir.path().join("none.toml");
+    let done = Running::start(plan.arg("plan").arg(file).arg("--timestamps")).finish(LIMIT);
+    assert!(!done.err.is_empty() && done.err.lines().all(stamped), "{done}");
+}
