@@ -6,22 +6,30 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use itg_tests::{LogServer, Receiver, Running, Tmpfs, cluster_program, not_run, send, temp_dir};
+use itg_tests::{
+    LogServer, Receiver, Running, Tmpfs, cluster_keys, cluster_program, free_port, not_run, send,
+    temp_dir, wait_for,
+};
+use nix::sys::signal::Signal;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a program that has said where its page is answers to the question for its health.
-#[track_caller]
-fn health(running: &Running) -> (String, String) {
-    let line = running.line_with("metrics on http://", LIMIT);
-    let at = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
-    let at: SocketAddr = at.and_then(|at| at.parse().ok()).expect("an address");
+/// What a server of HTTP answers to the question for a path: the first line, and the body.
+fn answer(at: SocketAddr, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(at).expect("it listens");
-    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").expect("asked");
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).expect("asked");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("answered");
     let (head, body) = text.split_once("\r\n\r\n").expect("an answer");
     (head.lines().next().expect("a status").to_owned(), body.to_owned())
+}
+
+/// The health of a program that has said where its page is.
+#[track_caller]
+fn health(running: &Running) -> (String, String) {
+    let line = running.line_with("metrics on http://", LIMIT);
+    let at = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    answer(at.and_then(|at| at.parse().ok()).expect("an address"), "/healthz")
 }
 
 #[test]
@@ -80,4 +88,27 @@ fn lines_on_stderr_have_times_where_that_is_asked_for() {
     let file = dir.path().join("none.toml");
     let done = Running::start(plan.arg("plan").arg(file).arg("--timestamps")).finish(LIMIT);
     assert!(!done.err.is_empty() && done.err.lines().all(stamped), "{done}");
+}
+
+#[test]
+fn keys_that_expire_soon_are_told_of() {
+    for (days, soon) in [("9", true), ("365", false)] {
+        let dir = temp_dir();
+        let keys = dir.path().join("keys");
+        cluster_keys(&keys, days);
+        let at = format!("127.0.0.1:{}", free_port());
+        let mut agent = cluster_program();
+        agent.args(["agent", "--listen", "127.0.0.1:0", "--metrics", &at, "--keys"]);
+        let agent = Running::start(agent.arg(&keys).arg("--dir").arg(dir.path().join("agent")));
+        drop(agent.line_with("listening on", LIMIT));
+        wait_for("the page", LIMIT, || TcpStream::connect(&at).is_ok());
+        let (_, page) = answer(at.parse().expect("an address"), "/metrics");
+        let left = page.lines().find_map(|line| line.strip_prefix("itg_keys_expire_days "));
+        let left: u64 = left.and_then(|left| left.parse().ok()).expect("a number of days");
+        let days: u64 = days.parse().expect("a number");
+        assert!((days - 1..=days).contains(&left), "{left} of {days}");
+        agent.signal(Signal::SIGTERM);
+        let done = agent.finish(LIMIT);
+        assert_eq!(done.err.contains(&format!("expire in {left} days")), soon, "{done}");
+    }
 }

@@ -415,6 +415,7 @@ fn alerts_and_dashboard_fit_the_pages() {
         include_str!("../../crates/itg-node/src/metrics.rs"),
         include_str!("../../crates/itg-stats/src/metric.rs"),
         include_str!("../../itg-log/src/metrics.rs"),
+        include_str!("../../crates/itg-agent/src/metrics.rs"),
     ]
     .concat();
     let queries = queries();

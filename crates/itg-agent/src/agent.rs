@@ -186,6 +186,7 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
         if let Some(at) = args.metrics {
             agent.serve_metrics(at).await?;
         }
+        tokio::spawn(agent.trust.clone().warn_of_expiry());
         let resumed = agent.resume().await;
         resumed.map_err(|error| Failure::new(1, format!("its run is not taken up: {error:#}")))?;
         let room = Arc::new(Semaphore::new(MOST_LINES));
@@ -234,7 +235,10 @@ impl Agent {
         let program = Program::started("itg-cluster agent", env!("CARGO_PKG_VERSION"));
         tokio::spawn(server.serve(move || {
             let agent = Arc::clone(&agent);
-            async move { page(program, &agent.facts().await) }
+            async move {
+                let keys_days = agent.trust.days_left();
+                page(program, &Facts { keys_days, ..agent.facts().await })
+            }
         }));
         Ok(())
     }
@@ -561,6 +565,7 @@ impl Agent {
             labels: seen.labels.clone(),
             lease_left_ns: (left > 0 && seen.lease_ns < u64::MAX).then_some(left),
             figures,
+            keys_days: None,
         }
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Facts {
     pub(crate) labels: BTreeMap<u32, FlowLabels>,
     /// Nanoseconds left of its lease; `None` when it has none.
     pub(crate) lease_left_ns: Option<u64>,
+    /// Days until its keys expire.
+    pub(crate) keys_days: Option<u64>,
     /// Figures of this node's flows in this run.
     pub(crate) figures: Figures,
 }
@@ -44,6 +46,10 @@ pub(crate) fn labels(plan: &Plan) -> BTreeMap<u32, FlowLabels> {
 /// The page.
 pub(crate) fn page(program: Program, facts: &Facts) -> String {
     let mut page = program.page();
+    if let Some(days) = facts.keys_days {
+        let help = "Whole days until the keys of this node, or their authority's, expire.";
+        page.one("itg_keys_expire_days", "gauge", help, days);
+    }
     if let Some((run, name)) = &facts.run {
         page.head("itg_run_info", "gauge", "The run that the agent takes part in.");
         page.line("itg_run_info", &[("run", run), ("name", name)], 1);
@@ -116,6 +122,7 @@ mod tests {
             workers: 1,
             labels: BTreeMap::from([(2, labels)]),
             lease_left_ns: Some(1_250_000_000),
+            keys_days: Some(13),
             figures,
         }
     }
@@ -129,6 +136,7 @@ mod tests {
             "\nitg_view_number 4\n",
             "\nitg_view_members 3\n",
             "\nitg_workers 1\n",
+            "\nitg_keys_expire_days 13\n",
             "\nitg_lease_remaining_seconds 1.25\n",
             "itg_flow_sent_packets_total{flow=\"2\",name=\"call\",from=\"a\",to=\"b\",proto=\"UDP\",run=\"ab12\"} 20\n",
             "itg_lateness_seconds_bucket{le=\"0.000001\"} 3\n",

@@ -22,6 +22,8 @@ use crate::wire::{Join, Warrant};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection whose other end does not answer ends after this time.
 const SILENCE: Duration = Duration::from_secs(6);
+/// Time between two looks at when our own keys expire.
+const DAY: Duration = Duration::from_secs(86_400);
 /// Time between two looks at the files of keys.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -51,6 +53,19 @@ impl Trust {
     /// Reads the keys.
     pub(crate) fn load(dir: &Path) -> Result<Self> {
         KeyDir::load(dir).map(Self).map_err(refuse)
+    }
+
+    /// Whole days until our own keys expire.
+    pub(crate) fn days_left(&self) -> Option<u64> {
+        self.0.days_left()
+    }
+
+    /// Says once a day that our own keys expire soon, if they do.
+    pub(crate) async fn warn_of_expiry(self) {
+        loop {
+            tokio::time::sleep(DAY).await;
+            self.0.warn_of_expiry();
+        }
     }
 
     /// Checks that our own keys have a role.

@@ -139,7 +139,7 @@ fn stamp(dir: &Path) -> Stamp {
 }
 
 impl KeyDir {
-    /// Reads the keys.
+    /// Reads the keys, and says if they expire soon.
     ///
     /// # Errors
     /// A file that is not there or cannot be used, named: one that others can read, keys that are not valid now.
@@ -147,7 +147,9 @@ impl KeyDir {
         let stamp = stamp(dir);
         let keys = Arc::new(Keys::load(dir)?);
         let current = Current { looked_ns: clock::monotonic_ns(), stamp, keys };
-        Ok(Self { dir: dir.into(), current: Arc::new(Mutex::new(current)) })
+        let made = Self { dir: dir.into(), current: Arc::new(Mutex::new(current)) };
+        made.warn_of_expiry();
+        Ok(made)
     }
 
     /// The directory.
@@ -375,7 +377,16 @@ impl Keys {
     /// It is not good: of another authority, revoked, expired.
     pub fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
         let (own, above) = chain.split_first().ok_or("there is no certificate")?;
-        let checked = self.verifier.verify_client_cert(own, above, UnixTime::now());
-        checked.map(drop).map_err(|error| unusable(&error))
+        self.verify(own, above, UnixTime::now()).map_err(|error| unusable(&error))
+    }
+
+    /// Checks a certificate, and those above it, as of a time.
+    pub(crate) fn verify(
+        &self,
+        own: &CertificateDer<'_>,
+        above: &[CertificateDer<'_>],
+        at: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        self.verifier.verify_client_cert(own, above, at).map(drop)
     }
 }

@@ -3,6 +3,7 @@
 //! Both ends of a connection prove with them who they are (mutual TLS). This crate reads the files and makes the
 //! configurations; it opens no connection, and knows neither agents nor log servers.
 
+mod expiry;
 mod keys;
 mod roles;
 
