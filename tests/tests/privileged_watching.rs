@@ -4,11 +4,13 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 use std::time::Duration;
 
 use itg_tests::{
-    LogServer, Receiver, Running, Tmpfs, cluster_keys, cluster_program, free_port, not_run, send,
-    temp_dir, wait_for,
+    LogServer, Receiver, Running, Tmpfs, cluster_keys, cluster_program, free_port, not_run, root,
+    send, temp_dir, wait_for,
 };
 use nix::sys::signal::Signal;
 
@@ -111,4 +113,35 @@ fn keys_that_expire_soon_are_told_of() {
         let done = agent.finish(LIMIT);
         assert_eq!(done.err.contains(&format!("expire in {left} days")), soon, "{done}");
     }
+}
+
+/// The package's script, with a `systemctl` that knows one unit and notes what it is asked for.
+#[test]
+fn an_upgrade_leaves_a_receiver_that_serves() {
+    let dir = temp_dir();
+    let receiver = Receiver::start(&["-v"]);
+    let asked = dir.path().join("asked");
+    let systemctl = dir.path().join("systemctl");
+    let words = format!(
+        "#!/bin/sh\n[ \"$1\" != show ] || {{ echo {}; exit; }}\necho \"$*\" >>{}\n",
+        receiver.running.pid(),
+        asked.display()
+    );
+    fs::write(&systemctl, words).expect("written");
+    fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).expect("set");
+    let path = format!("{}:/usr/bin:/bin", dir.path().display());
+    let upgrade = || {
+        let mut script = Command::new(root().join("dist/debian/restart-idle"));
+        let done = Running::start(script.arg("itg-recv").env("PATH", &path)).finish(LIMIT).exits(0);
+        (fs::read_to_string(&asked).unwrap_or_default(), done.err)
+    };
+    let running = receiver.begin(&["--rate", "10pps", "--duration", "60s"]);
+    drop(receiver.running.line_with(" flows", LIMIT));
+    let (done, said) = upgrade();
+    assert!(done.is_empty() && said.contains("itg-recv serves a run"), "{done}{said}");
+    running.signal(Signal::SIGINT);
+    drop(running.finish(LIMIT));
+    wait_for("the receiver to see that", LIMIT, || !upgrade().0.is_empty());
+    assert_eq!(fs::read_to_string(&asked).expect("asked"), "try-restart itg-recv\n");
+    drop(receiver.stop());
 }
