@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use itg_tests::{
-    LogServer, Receiver, Running, Tmpfs, cluster_keys, cluster_program, free_port, not_run, root,
-    send, temp_dir, wait_for,
+    LogServer, Receiver, Running, Tmpfs, cluster_keys, cluster_program, free_port, not_run,
+    program, root, send, temp_dir, wait_for,
 };
 use nix::sys::signal::Signal;
 
@@ -144,4 +144,21 @@ fn an_upgrade_leaves_a_receiver_that_serves() {
     wait_for("the receiver to see that", LIMIT, || !upgrade().0.is_empty());
     assert_eq!(fs::read_to_string(&asked).expect("asked"), "try-restart itg-recv\n");
     drop(receiver.stop());
+}
+
+/// A service is started again however often it fails, but where its options make no sense: no start mends that.
+#[test]
+fn services_with_wrong_options_are_not_started_again_for_ever() {
+    for (unit, words) in [
+        ("itg-recv", &["itg-recv", "--no-such-option"][..]),
+        ("itg-log", &["itg-log", "--no-such-option"]),
+        ("itg-agent", &["itg-cluster", "agent", "--no-such-option"]),
+    ] {
+        let mut wrong = Command::new(program(words[0]));
+        drop(Running::start(wrong.args(&words[1..])).finish(LIMIT).exits(2));
+        let unit = root().join(format!("dist/systemd/{unit}.service"));
+        let text = fs::read_to_string(&unit).expect("a unit");
+        let line = |line: &str| text.lines().any(|own| own == line);
+        assert!(line("Restart=on-failure") && line("RestartPreventExitStatus=2"), "{unit:?}");
+    }
 }
