@@ -232,9 +232,10 @@ mod tests {
                 bytes: 100,
                 delay_sum: i128::from(delay),
                 delays: 1,
+                seq_max: Some(k),
                 ..Window::default()
             };
-            trace.add(1_700_000_000_000_000_000 + k * 1_000_000, k, Some(delay), &window);
+            trace.add(1_700_000_000_000_000_000 + k * 1_000_000, Some(delay), &window);
         }
         let bins: TimeBins<Cell> = trace.bins().clone();
         let none = Vec::new;

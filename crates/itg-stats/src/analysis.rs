@@ -30,6 +30,7 @@ use crate::exec::{self, Executor, Inline};
 use crate::fidelity::Distributions;
 use crate::filter::{Attributes, Filter};
 use crate::logs::{Key, Log, LogError, Logs, known_meter, known_proto, side_name};
+use crate::losses;
 use crate::marks::MarksReport;
 use crate::packets::{PacketLine, Packets};
 use crate::plan::Plan;
@@ -39,7 +40,7 @@ use crate::report::{
     ClockReport, DelayBasis, FlowIntervals, FlowReport, GroupBy, GroupReport, Intervals, LogDamage,
     REPORT_SCHEMA, Report,
 };
-use crate::series::{Grid, IntervalRow, Series};
+use crate::series::{Grid, IntervalRow, Window};
 use crate::stats::{Facts, FlowStats, Lane, PLAN_PACKETS, Setup};
 use crate::tcp;
 use crate::total::Totals;
@@ -712,18 +713,20 @@ fn report(
 }
 
 fn intervals(grid: Grid, objects: &Objects, notices: &mut Vec<String>) -> Intervals {
-    let mut total = Series::new(grid);
+    let (mut total, mut lost_why) = (BTreeMap::<u64, Window>::new(), None);
     let mut series = Vec::new();
-    let mut all_see_loss = true;
     for (key, object) in objects.in_order() {
         let Some(own) = object.stats.series() else { continue };
+        let mut windows = own.windows();
+        let facts = facts(object, objects.get(&key.other()));
+        let why = losses::place(&object.stats, &facts, &mut windows).err();
         if objects.counts(key, object) {
-            total.merge(own);
-            all_see_loss &= object.stats.counts_arrivals();
+            windows.iter().for_each(|(at, window)| total.entry(*at).or_default().merge(window));
+            lost_why = lost_why.or_else(|| why.map(|_| "those of a flow are not known"));
         }
-        series.push((key, object.stats.counts_arrivals(), own.windows()));
+        series.push((key, why, windows));
     }
-    let ends = series.iter().filter_map(|(_, _, windows)| windows.keys().next_back());
+    let ends = series.iter().filter_map(|(.., windows)| windows.keys().next_back());
     let last = ends.copied().max().unwrap_or(0);
     let dense = last.saturating_add(1).saturating_mul(series.len() as u64 + 1) <= MAX_ROWS;
     if !dense {
@@ -733,8 +736,8 @@ fn intervals(grid: Grid, objects: &Objects, notices: &mut Vec<String>) -> Interv
             format_duration_ns(last.saturating_mul(grid.interval_ns)),
         ));
     }
-    let rows = |windows: &BTreeMap<u64, crate::series::Window>, sees_loss: bool| {
-        let row = |number, window: &_| IntervalRow::new(number, last, grid, window, sees_loss);
+    let rows = |windows: &BTreeMap<u64, Window>, losses_known: bool| {
+        let row = |number, window: &_| IntervalRow::new(number, last, grid, window, losses_known);
         if dense {
             let window = |number| windows.get(&number).copied().unwrap_or_default();
             (0..=last).map(|number| row(number, &window(number))).collect()
@@ -742,18 +745,18 @@ fn intervals(grid: Grid, objects: &Objects, notices: &mut Vec<String>) -> Interv
             windows.iter().map(|(&number, window)| row(number, window)).collect()
         }
     };
+    let flow = |(key, lost_why, windows): &(&Key, Option<_>, _)| FlowIntervals {
+        flow: key.flow,
+        run: key.run.clone(),
+        side: side_name(key.side),
+        lost_why: *lost_why,
+        windows: rows(windows, lost_why.is_none()),
+    };
     Intervals {
         interval_ns: grid.interval_ns,
         start_unix_ns: grid.start_unix_ns,
-        flows: series
-            .iter()
-            .map(|(key, sees_loss, windows)| FlowIntervals {
-                flow: key.flow,
-                run: key.run.clone(),
-                side: side_name(key.side),
-                windows: rows(windows, *sees_loss),
-            })
-            .collect(),
-        total: rows(&total.windows(), all_see_loss && !series.is_empty()),
+        flows: series.iter().map(flow).collect(),
+        lost_why,
+        total: rows(&total, lost_why.is_none()),
     }
 }

@@ -22,6 +22,7 @@ pub mod gate;
 mod in_order;
 pub mod kind;
 mod logs;
+mod losses;
 pub mod markdown;
 mod marks;
 pub mod metric;

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use itg_clocks::{ClockModel, Step};
+use itg_core::units::format_duration_ns;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -261,8 +262,19 @@ pub struct Intervals {
     pub start_unix_ns: u64,
     /// One series for each flow and side, in the order of the report's flows.
     pub flows: Vec<FlowIntervals>,
+    /// Reason why the losses of the sum are not known, where they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_why: Option<&'static str>,
     /// The sum over the flows that make up the total.
     pub total: Vec<IntervalRow>,
+}
+
+impl Intervals {
+    /// Heading of windows, with the reason why their losses are not known, if so.
+    pub(crate) fn heading(&self, of: &str, lost_why: Option<&str>) -> String {
+        let why = lost_why.map_or_else(String::new, |why| format!("; lost: {why}"));
+        format!("{of}, windows of {}{why}", format_duration_ns(self.interval_ns))
+    }
 }
 
 /// The course of one flow.
@@ -275,6 +287,9 @@ pub struct FlowIntervals {
     pub run: String,
     /// Side of the log.
     pub side: &'static str,
+    /// Reason why the losses of its windows are not known, where they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_why: Option<&'static str>,
     /// The windows.
     pub windows: Vec<IntervalRow>,
 }

@@ -24,8 +24,10 @@ pub struct Window {
     pub variation_sum: u128,
     /// Number of the differences in `variation_sum`.
     pub variations: u64,
-    /// Sequence numbers newly missing: skipped by a packet of this window.
+    /// Lost packets, once the account of the flow tells which they are: 0 while packets are added.
     pub lost: u64,
+    /// Largest sequence number.
+    pub seq_max: Option<u64>,
 }
 
 impl Window {
@@ -38,6 +40,7 @@ impl Window {
         self.variation_sum += other.variation_sum;
         self.variations += other.variations;
         self.lost = self.lost.saturating_add(other.lost);
+        self.seq_max = self.seq_max.max(other.seq_max);
     }
 }
 
@@ -76,24 +79,16 @@ pub struct IntervalRow {
     pub delay_mean_ns: Option<f64>,
     /// Mean of |Dᵢ − Dᵢ₋₁|; `None` when there is none.
     pub jitter_mean_ns: Option<f64>,
-    /// Sequence numbers newly missing; `None` where arrivals are not seen.
+    /// Lost packets, each where the first one with a larger number arrived, or in the flow's last window with packets;
+    /// `None` where `lost_why` says so.
     pub lost: Option<u64>,
 }
 
 impl Series {
     /// A series without packets.
     #[must_use]
-    pub const fn new(grid: Grid) -> Self {
-        let empty = Window {
-            packets: 0,
-            bytes: 0,
-            delay_sum: 0,
-            delays: 0,
-            variation_sum: 0,
-            variations: 0,
-            lost: 0,
-        };
-        Self { grid, windows: BTreeMap::new(), hot: (0, empty) }
+    pub fn new(grid: Grid) -> Self {
+        Self { grid, windows: BTreeMap::new(), hot: (0, Window::default()) }
     }
 
     /// Adds one packet at `unix_ns`.
@@ -148,7 +143,7 @@ impl Series {
 impl IntervalRow {
     /// The figures of window `number`; `last` is the last window of all flows.
     #[must_use]
-    pub fn new(number: u64, last: u64, grid: Grid, window: &Window, sees_loss: bool) -> Self {
+    pub fn new(number: u64, last: u64, grid: Grid, window: &Window, losses_known: bool) -> Self {
         let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
         Self {
             start_ns: number.saturating_mul(grid.interval_ns),
@@ -158,7 +153,7 @@ impl IntervalRow {
             bitrate_bps: 8e9 * window.bytes as f64 / grid.interval_ns.max(1) as f64,
             delay_mean_ns: mean(window.delay_sum as f64, window.delays),
             jitter_mean_ns: mean(window.variation_sum as f64, window.variations),
-            lost: sees_loss.then_some(window.lost),
+            lost: losses_known.then_some(window.lost),
         }
     }
 }

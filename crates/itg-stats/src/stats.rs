@@ -127,6 +127,8 @@ pub struct Facts<'a> {
     pub sent_packets: Option<u64>,
     /// Packets the sender left out.
     pub skipped_packets: Option<u64>,
+    /// Packets that the sender's kernel refused.
+    pub refused_packets: Option<u64>,
     /// Packets the receiver counted.
     pub received_packets: Option<u64>,
     /// Different packets among them.
@@ -169,6 +171,14 @@ pub struct Facts<'a> {
     pub peer: Option<&'a FlowStats>,
 }
 
+impl Facts<'_> {
+    /// Packets that had their turn and were not sent, as far as that is told.
+    pub(crate) fn unsent(&self) -> u64 {
+        let refused = self.refused_packets.unwrap_or(0);
+        self.skipped_packets.unwrap_or(0).saturating_add(refused)
+    }
+}
+
 /// The metrics of one flow at one side.
 #[derive(Clone, Debug)]
 pub struct FlowStats {
@@ -177,8 +187,7 @@ pub struct FlowStats {
     sent_seqs: SeqTracker,
     arrived: Volume,
     arrived_seqs: SeqTracker,
-    /// Time of the first arrival, and of the first whose delay is known.
-    first_arrival: Option<u64>,
+    /// Time of the first arrival whose delay is known.
     first_delay: Option<u64>,
     delay: DelayStats,
     /// Read − arrived, where the kernel said when.
@@ -214,7 +223,6 @@ impl FlowStats {
             sent_seqs: SeqTracker::new(),
             arrived: Volume::default(),
             arrived_seqs: SeqTracker::new(),
-            first_arrival: None,
             first_delay: None,
             delay: DelayStats::default(),
             stack: SampleDistribution::default(),
@@ -253,10 +261,6 @@ impl FlowStats {
             return false;
         }
         if let (Some(series), Some(other)) = (&mut self.series, &mut later.series) {
-            // What the first packet of the later part skipped, it counted from 0.
-            if let (Some(unix_ns), Some(max)) = (later.first_arrival, self.arrived_seqs.max()) {
-                other.correct(unix_ns, |window| window.lost = window.lost.saturating_sub(max + 1));
-            }
             if let (Some(unix_ns), Some(step)) =
                 (later.first_delay, self.delay.step_to(&later.delay))
             {
@@ -275,7 +279,6 @@ impl FlowStats {
         let appended = self.sent_seqs.append(&later.sent_seqs)
             && self.arrived_seqs.append(&later.arrived_seqs);
         debug_assert!(appended, "compared above");
-        self.first_arrival = self.first_arrival.or(later.first_arrival);
         self.first_delay = self.first_delay.or(later.first_delay);
         self.delay.append(&later.delay);
         self.stack.merge(&later.stack);
@@ -321,7 +324,7 @@ impl FlowStats {
             }
         }
         if self.has_windows() && !self.counts_arrivals() {
-            self.window(record, None, None, Arrival::Duplicate);
+            self.window(record, None, None);
         }
     }
 
@@ -354,16 +357,13 @@ impl FlowStats {
             if arrival == Arrival::Duplicate {
                 self.duplicate_bytes += u64::from(record.size);
             }
-            if self.first_arrival.is_none() {
-                self.first_arrival = Some(record.b);
-            }
             let delay = delay_of(record, self.setup.clock.as_deref(), &mut self.near);
             if self.first_delay.is_none() && delay.is_some() {
                 self.first_delay = Some(record.b);
             }
             let variation = delay.and_then(|delay| self.delay.add(delay));
             if self.has_windows() {
-                self.window(record, delay, variation, arrival);
+                self.window(record, delay, variation);
             }
         }
         if planned && record.kind == Kind::Received && arrival != Arrival::Duplicate {
@@ -418,17 +418,10 @@ impl FlowStats {
         Departed { sent_ns, ..packet }
     }
 
-    fn window(
-        &mut self,
-        record: &Record,
-        delay: Option<i64>,
-        variation: Option<u64>,
-        arrival: Arrival,
-    ) {
+    fn window(&mut self, record: &Record, delay: Option<i64>, variation: Option<u64>) {
         if record.b > MAX_TIME_NS {
             return;
         }
-        let lost = if let Arrival::Ahead { skipped } = arrival { skipped } else { 0 };
         let packet = Window {
             packets: 1,
             bytes: u64::from(record.size),
@@ -436,13 +429,14 @@ impl FlowStats {
             delays: u64::from(delay.is_some()),
             variation_sum: variation.map_or(0, u128::from),
             variations: u64::from(variation.is_some()),
-            lost,
+            lost: 0,
+            seq_max: Some(record.seq),
         };
         if let Some(series) = &mut self.series {
             series.add(record.b, &packet);
         }
         if let Some(trace) = &mut self.trace {
-            trace.add(record.b, record.seq, delay, &packet);
+            trace.add(record.b, delay, &packet);
         }
     }
 

@@ -223,7 +223,6 @@ fn series<'r>(
     flows: &[&FlowReport],
     all: usize,
 ) -> Vec<(String, &'r [IntervalRow])> {
-    let length = format_duration_ns(intervals.interval_ns);
     let names: BTreeMap<(u32, &str, &str), &str> = flows
         .iter()
         .map(|flow| ((flow.flow, flow.run.as_str(), flow.side), flow.name.as_str()))
@@ -235,10 +234,11 @@ fn series<'r>(
         let number = series.flow.to_string();
         let name = if name == number { String::new() } else { format!(" ({name})") };
         let side = series.side;
-        found.push((format!("flow {number}{name}, {side}, windows of {length}"), &series.windows));
+        let of = format!("flow {number}{name}, {side}");
+        found.push((intervals.heading(&of, series.lost_why), &series.windows));
     }
     if found.len() != 1 || all != 1 {
-        found.push((format!("all flows, windows of {length}"), &intervals.total));
+        found.push((intervals.heading("all flows", intervals.lost_why), &intervals.total));
     }
     found
 }

@@ -219,12 +219,11 @@ impl Page {
     }
 
     fn intervals(&mut self, intervals: &Intervals) {
-        let length = format_duration_ns(intervals.interval_ns);
         for flow in &intervals.flows {
-            let title = format!("Flow number: {}, {}, windows of {length}", flow.flow, flow.side);
-            self.windows(&title, &flow.windows);
+            let of = format!("Flow number: {}, {}", flow.flow, flow.side);
+            self.windows(&intervals.heading(&of, flow.lost_why), &flow.windows);
         }
-        self.windows(&format!("All flows, windows of {length}"), &intervals.total);
+        self.windows(&intervals.heading("All flows", intervals.lost_why), &intervals.total);
     }
 
     fn windows(&mut self, title: &str, rows: &[IntervalRow]) {

@@ -21,9 +21,10 @@ fn trace(packets: &[Packet]) -> Trace {
             bytes: u64::from(size),
             delay_sum: delay.map_or(0, i128::from),
             delays: u64::from(delay.is_some()),
+            seq_max: Some(seq),
             ..Window::default()
         };
-        trace.add(time, seq, delay, &window);
+        trace.add(time, delay, &window);
         trace.add_size(size, size / 2 * 2);
     }
     trace

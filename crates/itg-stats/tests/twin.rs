@@ -9,7 +9,7 @@
     reason = "plain arithmetic is the point"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side};
 use itg_stats::report::Report;
@@ -298,11 +298,11 @@ proptest! {
     #[test]
     fn windows_hold_what_they_should(run in run(), interval_ms in 1u64..40) {
         let interval = interval_ms * 1_000_000 * if run.idt == "constant(20min)" { 100_000 } else { 1 };
-        let (_, arrived) = run.records();
-        let [_, receiver] = run.logs(false);
+        let (sent, arrived) = run.records();
+        let logs = run.logs(true);
         let Some(start) = arrived.iter().map(|record| record.b).min() else { return Ok(()) };
         let last = (arrived.iter().map(|record| record.b).max().unwrap() - start) / interval;
-        let got = report(&[&receiver], Some(interval)).intervals.unwrap();
+        let got = report(&[&logs[1]], Some(interval)).intervals.unwrap();
         prop_assert_eq!((got.start_unix_ns, got.flows.len()), (start, 1));
         prop_assert_eq!(&got.flows[0].windows, &got.total);
         prop_assert_eq!(got.total.len() as u64, last + 1);
@@ -325,12 +325,25 @@ proptest! {
             let steps = inside.iter().filter(|&&i| i > 0);
             let jitter = mean(steps.map(|&i| (delays[i] - delays[i - 1]).abs()).collect());
             prop_assert!(close(row.jitter_mean_ns.unwrap_or(0.5), jitter.unwrap_or(0.5)));
-            let lost: u64 = inside.iter().map(|&i| {
-                let next = arrived[..i].iter().map(|r| r.seq + 1).max().unwrap_or(0);
-                arrived[i].seq.saturating_sub(next)
-            }).sum();
-            prop_assert_eq!(row.lost, Some(lost));
         }
+        // Losses need both logs: a packet is found missing when one with a larger number comes.
+        let whole = report(&[&logs[0], &logs[1]], Some(interval));
+        let course = whole.intervals.unwrap();
+        let end = arrived.len() - 1;
+        let mut want = BTreeMap::<u64, u64>::new();
+        for lost in sent.iter().filter(|sent| arrived.iter().all(|there| there.seq != sent.seq)) {
+            let next = arrived.iter().position(|there| there.seq > lost.seq).unwrap_or(end);
+            *want.entry((arrived[next].b - course.start_unix_ns) / interval).or_default() += 1;
+        }
+        prop_assert_eq!(want.values().sum::<u64>(), whole.total.metrics.lost.unwrap());
+        for row in &course.total {
+            prop_assert_eq!(row.lost, Some(want.remove(&(row.start_ns / interval)).unwrap_or(0)));
+        }
+        prop_assert!(want.is_empty());
+        // Without accounts of the ends nobody knows what was sent.
+        let [_, alone] = run.logs(false);
+        let alone = report(&[&alone], Some(interval)).intervals.unwrap();
+        prop_assert!(alone.lost_why.is_some() && alone.total.iter().all(|row| row.lost.is_none()));
     }
 
     #[test]

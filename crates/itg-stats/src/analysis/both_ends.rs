@@ -28,6 +28,7 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
     Facts {
         sent_packets: owners::sent_packets(sender, receiver),
         skipped_packets: owners::either(&object.owners, other, |end| end.skipped_packets),
+        refused_packets: owners::of_all(&object.owners, other, |end| end.refused_packets),
         received_packets: owners::received(sender, receiver, |end| end.received_packets),
         received_unique: owners::received(sender, receiver, |end| end.received_unique),
         socket_drops: owners::of_all(&object.owners, other, |end| end.socket_drops),
@@ -70,7 +71,7 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
     let (sender_log, receiver_log) = (of(Side::Sender), of(Side::Receiver));
     let sender = sender_log.unwrap_or(object);
     let other = peer.map(|peer| &peer.owners);
-    let refused = owners::of_all(&object.owners, other, |end| end.refused_packets);
+    let refused = facts.refused_packets;
     let stats = if object.stats.counts_arrivals() { Some(object) } else { receiver_log };
     let whole = facts.unlogged.is_none_or(|n| n == 0) && !facts.breaks_off && !facts.lacks_records;
     let logged = stats.filter(|_| whole).map(|object| object.stats.arrived_seqs().unique());

@@ -14,13 +14,13 @@ pub mod trace;
 
 use itg_core::flow::FlowSpec;
 
+use crate::losses::Holes;
 use crate::plot::bins::TimeBins;
-use crate::plot::curve::{absent, magnitudes, quantiles, thin};
+use crate::plot::curve::{magnitudes, quantiles, thin};
 use crate::plot::trace::{Cell, Trace};
 use crate::quantiles::{Point, Quantiles};
 use crate::report::Metrics;
-use crate::sequence::Run;
-use crate::stats::{Facts, FlowStats, LossBasis};
+use crate::stats::{Facts, FlowStats};
 
 /// Most bins of time for each flow.
 pub const MOST_BINS: usize = 512;
@@ -176,7 +176,6 @@ impl Plots {
             jitter.merge(subject.stats.delay().variation());
             lateness.merge(subject.stats.departures(&subject.facts).lateness().quantiles());
         }
-        total.cells_mut().for_each(|cell| cell.window.lost = 0);
         let mut rows = Vec::new();
         let mut losses_known = true;
         for subject in subjects {
@@ -246,7 +245,7 @@ impl FlowPlots {
                 pair(&asked.points(), &actual.points())
             })
             .next_back();
-        let holes = Holes::of(stats, facts);
+        let holes = Holes::of(stats, facts).ok();
         let curves = Curves {
             bins: counted(trace.bins(), holes.as_ref()),
             losses_known: holes.is_some(),
@@ -271,78 +270,16 @@ fn pair(asked: &[Point], actual: &[Point]) -> Option<Pair> {
     (!pair.asked.is_empty() && !pair.actual.is_empty()).then_some(pair)
 }
 
-/// The numbers that were sent, as far as that is known, and how many numbers they reach over.
-fn expected<'a>(
-    stats: &'a FlowStats,
-    facts: &Facts<'a>,
-) -> Option<(Box<dyn Iterator<Item = Run> + 'a>, u64)> {
-    if !stats.counts_arrivals() {
-        return None;
-    }
-    let own = Some(stats).filter(|own| own.sent_seqs().unique() > 0);
-    let sender = own.or_else(|| facts.peer.filter(|peer| peer.sent_seqs().unique() > 0));
-    if let Some(sender) = sender {
-        let end = sender.sent_seqs().max()?.saturating_add(1);
-        return Some((Box::new(sender.sent_seqs().runs()), end));
-    }
-    let seen = stats.arrived_seqs().max().map_or(0, |max| max.saturating_add(1));
-    let told = facts.sent_packets.map(|n| n.saturating_add(facts.skipped_packets.unwrap_or(0)));
-    let end = told.unwrap_or(seen).max(seen);
-    let last = end.checked_sub(1)?;
-    Some((Box::new(std::iter::once(Run { first: 0, last })), end))
-}
-
-/// Numbers of the lost packets.
-struct Holes {
-    runs: Vec<Run>,
-    /// Count of the numbers that were sent.
-    end: u64,
-}
-
-impl Holes {
-    /// Those that the account of the flow has; `None` where it does not tell which they are.
-    fn of(stats: &FlowStats, facts: &Facts<'_>) -> Option<Self> {
-        let (loss, basis) = stats.account(facts).loss?;
-        let (sent, end) = expected(stats, facts)?;
-        let runs: Vec<Run> = absent(sent, stats.arrived_seqs().runs()).collect();
-        let count = runs.iter().map(|run| run.last - run.first + 1).fold(0, u64::saturating_add);
-        (count == loss.lost && basis != LossBasis::ReceiverCount).then_some(Self { runs, end })
-    }
-}
-
-fn lost_by_bin(bins: &TimeBins<Cell>, holes: &Holes) -> Vec<u64> {
-    let mut reached = 0;
-    let ends: Vec<u64> = bins
-        .cells()
-        .map(|cell| {
-            reached = reached.max(cell.seq_max.unwrap_or(0));
-            reached
-        })
-        .collect();
-    let mut lost = vec![0u64; ends.len()];
-    let Some(last) = ends.len().checked_sub(1) else { return lost };
-    let mut bin = 0;
-    for hole in &holes.runs {
-        let mut first = hole.first;
-        loop {
-            while bin < last && ends[bin] < first {
-                bin += 1;
-            }
-            let until = if bin == last { hole.last } else { hole.last.min(ends[bin]) };
-            lost[bin] = lost[bin].saturating_add(until - first + 1);
-            if until == hole.last {
-                break;
-            }
-            first = until + 1;
-        }
-    }
-    lost
+/// Largest sequence number in each bin.
+fn reaches(bins: &TimeBins<Cell>) -> impl Iterator<Item = Option<u64>> {
+    bins.cells().map(|cell| cell.window.seq_max)
 }
 
 /// The bins with their exact losses, none where these are not known.
 fn counted(bins: &TimeBins<Cell>, holes: Option<&Holes>) -> TimeBins<Cell> {
     let mut bins = bins.clone();
-    let lost = holes.map_or_else(|| vec![0; bins.cells().len()], |holes| lost_by_bin(&bins, holes));
+    let lost =
+        holes.map_or_else(|| vec![0; bins.cells().len()], |holes| holes.over(reaches(&bins)));
     for (cell, lost) in bins.cells_mut().zip(lost) {
         cell.window.lost = lost;
     }
@@ -355,7 +292,7 @@ fn loss_row(
     trace: &Trace,
     total: &TimeBins<Cell>,
 ) -> Option<Vec<(u64, u64)>> {
-    let holes = Holes::of(subject.stats, &subject.facts)?;
+    let holes = Holes::of(subject.stats, &subject.facts).ok()?;
     let mut row = vec![(0, 0); total.cells().len()];
     let mut bins = trace.bins().clone();
     bins.widen(total.bin_ns());
@@ -363,7 +300,7 @@ fn loss_row(
         return Some(row);
     };
     let skip = usize::try_from(own.saturating_sub(start) / total.bin_ns()).unwrap_or(usize::MAX);
-    let lost = lost_by_bin(&bins, &holes);
+    let lost = holes.over(reaches(&bins));
     for (place, (cell, lost)) in row.iter_mut().skip(skip).zip(bins.cells().zip(lost)) {
         *place = (lost, cell.window.packets);
     }

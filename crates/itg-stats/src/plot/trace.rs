@@ -24,12 +24,10 @@ pub struct TraceSetup {
 /// One bin of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// Packets, bytes, delays and their variation.
+    /// Packets, bytes, delays and their variation, and the largest sequence number.
     pub window: Window,
     /// Smallest and largest delay in nanoseconds, when there is one.
     pub delay_ns: Option<(i64, i64)>,
-    /// Largest sequence number.
-    pub seq_max: Option<u64>,
     /// Delays by row of the delay map: row and count, ascending.
     pub rows: Vec<(i16, u64)>,
 }
@@ -38,7 +36,6 @@ impl Sum for Cell {
     fn merge(&mut self, other: &Self) {
         self.window.merge(&other.window);
         self.reach(other.delay_ns);
-        self.seq_max = self.seq_max.max(other.seq_max);
         for &(row, count) in &other.rows {
             self.count(row, count);
         }
@@ -126,12 +123,11 @@ impl Trace {
     }
 
     /// Takes one packet at `unix_ns`.
-    pub fn add(&mut self, unix_ns: u64, seq: u64, delay_ns: Option<i64>, window: &Window) {
+    pub fn add(&mut self, unix_ns: u64, delay_ns: Option<i64>, window: &Window) {
         let row = delay_ns.map(|delay| row_of(delay.saturating_sub(self.setup.origin_ns)));
         let cell = self.bins.at(unix_ns);
         cell.window.merge(window);
         cell.reach(delay_ns.map(|delay| (delay, delay)));
-        cell.seq_max = cell.seq_max.max(Some(seq));
         if let Some(row) = row {
             cell.count(row, 1);
         }

@@ -106,7 +106,7 @@ impl FlowStats {
     /// Loss among so many packets; `None` if more arrived.
     fn missing_by_count(&self, sent: u64, facts: &Facts<'_>) -> Option<Loss> {
         let lost = sent.checked_sub(self.arrived_seqs.unique())?;
-        let end = sent.saturating_add(facts.skipped_packets.unwrap_or(0));
+        let end = sent.saturating_add(facts.unsent());
         let seen = self.arrived_seqs.missing_before(end);
         Some(if seen.lost == lost {
             seen

@@ -113,7 +113,6 @@ impl FlowStats {
         }
         self.follow_numbers(rows);
         let (first_ns, last_ns) = ends(&arrived[..rows.len()]);
-        self.first_arrival = self.first_arrival.or(Some(arrived[0]));
         self.first_delay = self.first_delay.or(Some(arrived[0]));
         self.marks.add_many(head.marks(), rows.len() as u64);
         self.arrived.merge(&Volume {
@@ -139,7 +138,6 @@ impl FlowStats {
             self.user_stamps += u64::from(record.flags & flag::USER_STAMP != 0);
             stack[stamped] = i64::from(record.delta);
             stamped += usize::from(record.flags & NO_DELTA == 0);
-            self.first_arrival = self.first_arrival.or(Some(record.b));
             if let Some(delay) = delay_of(&record, clock.as_deref(), &mut self.near) {
                 self.first_delay = self.first_delay.or(Some(record.b));
                 delays[known] = delay;
