@@ -161,12 +161,22 @@ fn round_trips_have_windows_of_their_account() {
     let handed = || (0..PLANNED).filter(|&seq| !refused(seq));
     let replies = handed().filter(|&seq| !lost(seq)).map(echoed);
     let records = handed().map(sent).chain(replies).collect();
-    let [counted, _] = ends(0);
+    let [counted, arrived] = ends(5);
     fs::write(dir.path().join("s.itg"), log(Side::Sender, &flow, records, counted)).unwrap();
-    let report = report(dir.path(), &["s.itg"]);
-    assert_eq!(report["flows"][0]["lost"], 11, "{report:#}");
+    // A receiver only sends them back: it counts them, and has none in its log.
+    let receiver = log(Side::Receiver, &flow, Vec::new(), arrived);
+    fs::write(dir.path().join("r.itg"), receiver).unwrap();
     let want: Vec<Value> = [0, 0, 0, 0, 8, 0, 0, 0, 0, 3].map(Value::from).into();
-    assert_eq!(losses(&report["intervals"]["total"]), want);
+    for logs in [&["s.itg"][..], &["s.itg", "r.itg"]] {
+        let report = report(dir.path(), logs);
+        let flow = of_side(&report["flows"], "sender");
+        assert_eq!(
+            (&flow["lost"], &flow["account"]["arrived"]),
+            (&11.into(), &689.into()),
+            "{flow:#}"
+        );
+        assert_eq!(losses(&report["intervals"]["total"]), want, "{logs:?}");
+    }
 }
 
 /// Of a flow of which nothing arrived there is no window that its losses belong to.

@@ -57,6 +57,7 @@ impl Run<'_> {
             }
             self.receiver.note(&Note::FlowEnd(FlowEnd {
                 received_packets: Some(flow.received.0),
+                received_unique: Some(flow.unique),
                 received_bytes: Some(flow.received.1),
                 socket_drops: Some(0),
                 ..FlowEnd::new(

@@ -243,6 +243,9 @@ struct Sending<'a> {
     ended: Option<EndCause>,
     sent: (u64, u64),
     received: (u64, u64),
+    /// A bit for each number that has arrived, and how many are set.
+    seen: Vec<u64>,
+    unique: u64,
 }
 
 impl<'a> Sending<'a> {
@@ -263,7 +266,20 @@ impl<'a> Sending<'a> {
             ended: None,
             sent: (0, 0),
             received: (0, 0),
+            seen: Vec::new(),
+            unique: 0,
         }
+    }
+
+    /// Counts an arrival.
+    fn arrived(&mut self, seq: u64, size: u32) {
+        self.received = (self.received.0 + 1, self.received.1 + u64::from(size));
+        let (word, bit) = (usize::try_from(seq / 64).unwrap_or(usize::MAX), 1 << (seq % 64));
+        if word >= self.seen.len() {
+            self.seen.resize(word + 1, 0);
+        }
+        self.unique += u64::from(self.seen[word] & bit == 0);
+        self.seen[word] |= bit;
     }
 }
 
@@ -692,7 +708,7 @@ impl Run<'_> {
         self.hash.word(self.now ^ (flow as u64) << 48);
         self.hash.word(seq);
         let sending = &mut self.flows[flow];
-        sending.received = (sending.received.0 + 1, sending.received.1 + u64::from(size));
+        sending.arrived(seq, size);
         if sending.spec.flow.spec().meter == Meter::Rtt {
             return Ok(());
         }

@@ -71,19 +71,19 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
     let (sender_log, receiver_log) = (of(Side::Sender), of(Side::Receiver));
     let sender = sender_log.unwrap_or(object);
     let other = peer.map(|peer| &peer.owners);
-    let refused = facts.refused_packets;
     let stats = if object.stats.counts_arrivals() { Some(object) } else { receiver_log };
-    let whole = facts.unlogged.is_none_or(|n| n == 0) && !facts.breaks_off && !facts.lacks_records;
-    let logged = stats.filter(|_| whole).map(|object| object.stats.arrived_seqs().unique());
     // The log of the receiver is not that of the replies.
     let one_way = !object.stats.is_round_trip();
+    let unlogged = one_way && facts.unlogged > Some(0);
+    let whole = !(unlogged || facts.breaks_off || facts.lacks_records);
+    let logged = stats.filter(|_| whole).map(|object| object.stats.arrived_seqs().unique());
     let counted = facts.received_unique.filter(|_| one_way);
     let corrupted = owners::of_all(&object.owners, other, |end| end.corrupted_packets);
     let info = both().find_map(|object| object.info.as_ref()).filter(|info| info.ditg.is_none());
     let (planned, no_plan) = match info {
         None => (None, "no log of ITG describes the flow"),
         Some(info) => {
-            let parts = [facts.sent_packets, facts.skipped_packets, refused];
+            let parts = [facts.sent_packets, facts.skipped_packets, facts.refused_packets];
             let whole = (sender.owners.len() == 1 && sender.owners.ended_whole())
                 .then(|| parts.into_iter().try_fold(0_u64, |sum, part| sum.checked_add(part?)));
             // Walking over a plan costs in proportion to what the logs hold.
@@ -98,7 +98,7 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
     Told {
         planned,
         planned_ns: info.and_then(|info| info.spec.stop.duration_ns),
-        refused,
+        refused: facts.refused_packets,
         refused_by: sender.owners.refused_by(),
         arrived: counted.or(logged),
         corrupted: corrupted.filter(|_| one_way),
