@@ -400,17 +400,10 @@ impl SeqTracker {
         if first == last {
             return self.set_within(run);
         }
-        let mut whole = (first, last);
-        if !run.first.is_multiple_of(CHUNK) {
-            self.set_within(Run { first: run.first, last: first * CHUNK + (CHUNK - 1) });
-            whole.0 += 1;
-        }
-        if run.last % CHUNK != CHUNK - 1 {
-            self.set_within(Run { first: last * CHUNK, last: run.last });
-            whole.1 -= 1;
-        }
-        if whole.0 <= whole.1 {
-            self.add_full(whole.0, whole.1);
+        self.set_within(Run { first: run.first, last: first * CHUNK + (CHUNK - 1) });
+        self.set_within(Run { first: last * CHUNK, last: run.last });
+        if last - first > 1 {
+            self.add_full(first + 1, last - 1);
         }
     }
 
@@ -555,7 +548,7 @@ fn ones(bits: &[u64; WORDS], from: u64) -> Option<(u64, u64)> {
         let left = bits[word] & mask;
         if left != 0 {
             let first = left.trailing_zeros();
-            let len = (!(left >> first)).trailing_zeros().min(64 - first);
+            let len = (!(left >> first)).trailing_zeros();
             return Some((word as u64 * 64 + u64::from(first), u64::from(len)));
         }
         word += 1;
@@ -583,5 +576,13 @@ mod tests {
         assert!(tracker.slots.len() <= 101, "one chunk for each far number");
         let loss = tracker.missing_before(1_000_002);
         assert_eq!((loss.lost, loss.bursts, loss.longest), (1, 1, 1));
+        // Chunks that are filled in any order leave one run.
+        let mut tracker = SeqTracker::new();
+        [1, 5, 3, 4, 2].iter().flat_map(|c| (c * CHUNK..(c + 1) * CHUNK).rev()).for_each(|seq| {
+            tracker.insert(seq);
+        });
+        tracker.insert(1 << 40);
+        assert_eq!((tracker.full.len(), tracker.partial.len()), (1, 0));
+        assert_eq!(tracker.slots.len(), tracker.free.len());
     }
 }

@@ -128,7 +128,7 @@ impl Totals {
         let split = &metrics.ledger.loss;
         self.unknown_network |= split.network.is_none();
         self.unknown_host |= split.sender_host.is_none();
-        self.unknown_socket |= facts.shared_drops && facts.socket_drops > Some(0);
+        self.unknown_socket |= facts.shared_drops;
         // A stream has no such drops.
         self.unknown_socket |= !facts.stream && split.socket.is_none() && metrics.lost > Some(0);
         // The receiver's count does not tell which packets are lost.

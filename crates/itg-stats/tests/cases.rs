@@ -4,6 +4,7 @@ mod account;
 mod bins;
 mod clock_report;
 mod clock_set;
+mod counted;
 mod curve;
 mod damaged;
 mod delay;

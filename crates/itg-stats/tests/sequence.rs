@@ -182,3 +182,57 @@ fn nothing_is_lost_of_nothing() {
         assert_eq!((got.missing_of(&tracker(&[])), got.missing_before(0)), (none, none));
     }
 }
+
+#[test]
+fn chunks_without_holes_keep_their_places() {
+    // Numbers are kept by 512: the first and third stretch are whole, nothing is between them.
+    let (first, third, far) = (0..512, 1024..1536, 1 << 40);
+    let seqs: Vec<u64> = first.chain(third.rev()).chain([far]).collect();
+    let mut tracked = tracker(&seqs);
+    for (seq, seen) in [(0, true), (511, true), (512, false), (700, false), (1023, false)] {
+        assert_eq!(tracked.contains(seq), seen, "{seq}");
+    }
+    for seq in [0, 300, 511, 1024, 1535, far] {
+        assert_eq!(tracked.insert(seq), Arrival::Duplicate, "{seq}");
+    }
+    // The second one comes late, backwards, then the fourth.
+    for seq in (512..1024).rev().chain((1536..2048).rev()) {
+        assert_eq!(tracked.insert(seq), Arrival::Late, "{seq}");
+    }
+    let runs: Vec<_> = tracked.runs().collect();
+    assert_eq!(runs, [Run { first: 0, last: 2047 }, Run { first: far, last: far }]);
+    assert!((0..2048).all(|seq| tracked.contains(seq)) && !tracked.contains(2048));
+    assert_eq!((tracked.unique(), tracked.duplicated()), (2049, 6));
+}
+
+#[test]
+fn stretches_end_where_they_end() {
+    // A stretch over many chunks that ends within the 512th one.
+    let last = 511 * 512 + 5;
+    let tracked = tracker(&(0..=last).chain([1 << 40]).collect::<Vec<_>>());
+    assert_eq!((tracked.contains(last), tracked.contains(last + 1)), (true, false));
+    for (first, last) in [(0, 511), (0, 1023), (512, 1535), (513, 1534), (5, 1536), (7, 1024)] {
+        let tracked = tracker(&(first..=last).chain([1 << 40]).collect::<Vec<_>>());
+        assert_eq!(tracked.runs().next(), Some(Run { first, last }));
+        assert_eq!(tracked.missing_before(last + 2).lost, first + 1, "{first} to {last}");
+    }
+}
+
+#[test]
+fn losses_of_two_flows_are_added() {
+    let loss = |k: u64, longest| Loss {
+        lost: k,
+        bursts: 2 * k,
+        longest,
+        from_good: 3 * k,
+        good_to_bad: 4 * k,
+        from_bad: 5 * k,
+        bad_to_good: 6 * k,
+        at_end: None,
+    };
+    let mut sum = loss(10, 4);
+    sum.add(&loss(1, 7));
+    assert_eq!(sum, loss(11, 7));
+    sum.add(&loss(2, 3));
+    assert_eq!(sum, loss(13, 7));
+}

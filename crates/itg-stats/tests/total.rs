@@ -1,8 +1,9 @@
 //! The total of several flows, against a calculation from its flows.
 
-use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side};
+use itg_core::flow::{Proto, SocketOptions};
+use itg_record::{FlowEnd, Note, ReceivedPacket, Record, SentPacket, Side, TcpSample};
 use itg_stats::figures::LossModel;
-use itg_stats::report::{Report, TotalReport};
+use itg_stats::report::{Metrics, Report, TotalReport};
 use itg_stats::sequence::Loss;
 use itg_stats::stats::LossBasis;
 use itg_stats::{Analysis, Options};
@@ -13,6 +14,7 @@ const YEAR: u64 = 366 * DAY.unsigned_abs();
 
 /// A flow of ten packets, one a millisecond.
 struct Made {
+    proto: Proto,
     /// Numbers in the order of their arrival.
     arrivals: Vec<u64>,
     /// Lateness and delay of each packet.
@@ -23,6 +25,8 @@ struct Made {
     refused: u64,
     /// Packets at the beginning that are in the sender's log.
     logged: u64,
+    /// Packets that arrived last and are not in the receiver's log.
+    unlogged: usize,
     sender_logs: bool,
     told_sent: bool,
     socket_drops: Option<u64>,
@@ -31,12 +35,14 @@ struct Made {
 /// A flow whose packets arrive in this order.
 fn made(arrivals: &[u64]) -> Made {
     Made {
+        proto: Proto::Udp,
         arrivals: arrivals.to_vec(),
         late_ns: 0,
         delay_ns: 5_000,
         begins_ns: EPOCH,
         refused: 0,
         logged: 10,
+        unlogged: 0,
         sender_logs: true,
         told_sent: true,
         socket_drops: Some(0),
@@ -51,7 +57,7 @@ fn report(flows: &[Made]) -> Report {
     let (mut sender, mut receiver) =
         (TestLog::new(Side::Sender, "b"), TestLog::new(Side::Receiver, "b"));
     for (flow, made) in (0_u32..).zip(flows) {
-        let spec = spec(flow + 1, "constant(1ms)", "constant(100)", 10);
+        let spec = spec(flow + 1, "constant(1ms)", "constant(100)", 10).proto(made.proto);
         receiver.flow(flow, &spec, ["b", "b"]);
         let sent_ns = |seq: u64| made.begins_ns + seq * 1_000_000 + made.late_ns;
         if made.sender_logs {
@@ -61,7 +67,8 @@ fn report(flows: &[Made]) -> Report {
                 Record::sent(SentPacket { flow, seq, size: 100, planned_ns, sent_ns })
             }));
         }
-        receiver.records((0_u64..).zip(&made.arrivals).map(|(_, &seq)| {
+        let there = made.arrivals.len() - made.unlogged;
+        receiver.records(made.arrivals[..there].iter().map(|&seq| {
             let sent_ns = sent_ns(seq);
             let arrived_ns = sent_ns.saturating_add_signed(made.delay_ns);
             let (size, read_ns, ttl, tos) = (100, arrived_ns + 7, 64, 0);
@@ -135,6 +142,7 @@ fn the_place_of_losses_is_known_where_all_flows_tell_it() {
         ("more than one has lost", [with(some, Some(3)), with(some, Some(0))], (Some(3), None)),
         ("more than the other has", [with(some, Some(0)), with(some, Some(3))], (Some(3), None)),
         ("drops of copies", [with(whole, Some(1)), with(whole, Some(2))], (None, None)),
+        ("drops of one", [with(whole, Some(1)), with(whole, Some(0))], (Some(1), None)),
         ("the first does not tell", [with(some, None), with(some, Some(0))], (None, None)),
         ("the second does not tell", [with(some, Some(0)), with(some, None)], (None, None)),
         ("none tells", [with(some, None), with(some, None)], (None, None)),
@@ -148,6 +156,79 @@ fn the_place_of_losses_is_known_where_all_flows_tell_it() {
         let split = metrics.ledger.loss;
         assert_eq!((split.socket, split.network), want, "{what}");
     }
+    // Two of three share a socket that dropped packets: no sum of all is known.
+    let three = [with(whole, Some(1)), with(whole, Some(2)), with(whole, Some(0))];
+    assert_eq!(total(&three).metrics.ledger.loss.socket, None);
+    // A stream has no drops at a socket.
+    let stream = Made { proto: Proto::Tcp, ..with(some, None) };
+    let metrics = total(&[with(some, Some(2)), stream]).metrics;
+    assert_eq!((metrics.lost, metrics.ledger.loss.socket), (Some(4), Some(2)));
+}
+
+/// The total of streams with these limits of their rate and these congestion controls, each of which lost a packet.
+fn streams(flows: &[(Option<u64>, Option<&str>)]) -> Metrics {
+    let [mut sender, mut receiver] =
+        [Side::Sender, Side::Receiver].map(|side| TestLog::new(side, "b"));
+    for (flow, &(pacing_rate, congestion)) in (0_u32..).zip(flows) {
+        let spec = spec(flow + 1, "constant(0)", "constant(100)", 10).proto(Proto::Tcp);
+        let options = SocketOptions { pacing_rate, ..SocketOptions::default() };
+        let spec = spec.socket(options);
+        sender.flow(flow, &spec, ["b", "b"]);
+        receiver.flow(flow, &spec, ["b", "b"]);
+        receiver.records((0..9_u64).map(|seq| {
+            let sent_ns = EPOCH + seq * 1_000_000;
+            let (size, ttl, tos) = (100, 64, 0);
+            let (arrived_ns, read_ns) = (sent_ns + 5, sent_ns + 7);
+            let packet = ReceivedPacket { flow, seq, size, sent_ns, arrived_ns, read_ns, ttl, tos };
+            Record::received(packet)
+        }));
+        let congestion = congestion.map(str::to_owned);
+        sender.note(&Note::Tcp(TcpSample {
+            congestion,
+            index: flow,
+            unix_ns: EPOCH,
+            rtt_ns: 40,
+            rtt_var_ns: 5,
+            min_rtt_ns: 30,
+            cwnd_bytes: 10,
+            ssthresh_bytes: None,
+            in_flight_bytes: 3,
+            acked_bytes: 100,
+            retransmitted: 0,
+            delivery_rate_bps: 7,
+        }));
+        let end = FlowEnd {
+            sent_packets: Some(10),
+            received_packets: Some(9),
+            received_unique: Some(9),
+            socket_drops: Some(0).filter(|_| flow == 0),
+            ..FlowEnd::new(flow, "end of the schedule".to_owned())
+        };
+        sender.end_flow(end.clone());
+        receiver.end_flow(end);
+    }
+    let logs = [sender.finish(), receiver.finish()];
+    let mut analysis = Analysis::new(Options::default());
+    logs.iter().for_each(|log| analysis.add_log(log, "log").expect("a log"));
+    analysis.finish().total.metrics
+}
+
+#[test]
+fn what_held_streams_is_the_totals_where_it_is_one_for_all() {
+    let (slow, fast) = (Some(800_000), Some(8_000_000));
+    let (cubic, bbr) = (Some("cubic"), Some("bbr"));
+    for (what, flows, limited, control) in [
+        ("one", vec![(slow, cubic)], true, cubic),
+        ("the same", vec![(slow, cubic), (slow, cubic)], true, cubic),
+        ("the second differs", vec![(slow, cubic), (fast, bbr)], false, None),
+        ("the first differs", vec![(fast, bbr), (slow, cubic), (slow, cubic)], false, None),
+        ("one is not known", vec![(slow, cubic), (None, None)], false, None),
+        ("the first is not known", vec![(None, None), (slow, cubic)], false, None),
+    ] {
+        let metrics = streams(&flows);
+        assert_eq!(metrics.limited_by.is_some(), limited, "{what}");
+        assert_eq!(metrics.congestion_control.as_deref(), control, "{what}");
+    }
 }
 
 #[test]
@@ -156,6 +237,8 @@ fn bursts_are_known_where_all_flows_tell_which_packets_are_lost() {
     let counted = || Made { sender_logs: false, ..lossy() };
     let lacking = || Made { logged: 8, ..made(&[0, 1, 2, 3, 4, 6, 7]) };
     let unknown = || Made { sender_logs: false, told_sent: false, ..lossy() };
+    // Its receiver counted all, and has not all in its log.
+    let unlogged = |made| Made { unlogged: 1, ..made };
     let (log, count) = (Some(LossBasis::SenderLog), Some(LossBasis::SenderCount));
     for (what, flows, want) in [
         ("by logs", vec![lossy(), lossy()], (Some(4), Some(2), log)),
@@ -166,6 +249,8 @@ fn bursts_are_known_where_all_flows_tell_which_packets_are_lost() {
         ("not of all", vec![lossy(), unknown()], (None, None, None)),
         ("by a log that lacks some", vec![lacking(), lacking()], (Some(6), Some(4), count)),
         ("none", vec![all(), all()], (Some(0), Some(0), log)),
+        ("of one that lost none", vec![lossy(), unlogged(all())], (Some(2), Some(1), None)),
+        ("of one that lost some", vec![lossy(), unlogged(lossy())], (Some(4), None, None)),
     ] {
         let report = report(&flows);
         let metrics = &report.total.metrics;

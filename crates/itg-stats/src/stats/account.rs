@@ -41,8 +41,7 @@ impl FlowStats {
     /// Returns true if the log has all packets that the senders counted: a number that two owners
     /// sent counts for both.
     const fn logged_all(&self, sent: u64) -> bool {
-        let unique = self.sent_seqs.unique();
-        unique > 0 && (unique == sent || self.sent.packets == sent)
+        self.sent_seqs.unique() == sent || self.sent.packets == sent
     }
 
     /// Different packets that the log has, sent or arrived.
