@@ -169,6 +169,28 @@ fn the_ends_of_all_owners_of_a_flow_are_summed() {
     assert_eq!(counting(&report)["lost"], Value::Null);
 }
 
+/// What an owner of which nothing arrived sent is no count of the flow.
+#[test]
+fn an_owner_of_which_nothing_arrived_has_sent() {
+    let dir = Dir::new();
+    dir.write("b.itg", &owner(1, false));
+    let mut log = TestLog::new(Side::Receiver, "a");
+    for (index, (src, seqs)) in (0_u32..).zip(OWNERS) {
+        log.flow_of(index, &moved(), ["a", "a"], "c0ffee", src);
+        let sent = seqs.end - seqs.start;
+        let arrived = if index == 0 { sent } else { 0 };
+        log.records(seqs.take(usize::try_from(arrived).unwrap()).map(|seq| received(index, seq)));
+        log.end_flow(counted(index, Some(sent), Some(arrived)));
+    }
+    dir.write("r.itg", &log.finish());
+    for logs in [vec!["b.itg", "r.itg"], vec!["r.itg"]] {
+        let report = dir.json(&logs);
+        let flow = counting(&report);
+        let lost = ALL - HANDED_OVER;
+        assert_eq!((&flow["sent_packets"], &flow["lost"]), (&ALL.into(), &lost.into()), "{logs:?}");
+    }
+}
+
 #[test]
 fn an_owner_that_did_not_tell_its_count_hides_no_loss() {
     let dir = Dir::new();
@@ -181,6 +203,10 @@ fn an_owner_that_did_not_tell_its_count_hides_no_loss() {
         let flow = counting(&report);
         assert_eq!(flow["sent_packets"], Value::Null, "{logs:?}: {flow:#}");
         assert_eq!((&flow["lost"], &flow["lost_basis"]), (&Value::Null, &Value::Null));
+        // What it left out is as unknown: a count of the others is none of the flow.
+        let account = &flow["account"];
+        assert_eq!((&flow["skipped_packets"], &account["left_out"]), (&Value::Null, &Value::Null));
+        assert!(account["why"]["left_out"].is_string(), "{logs:?}: {account:#}");
         let notices = flow["notices"].to_string();
         let want = "how much each owner of this flow sent is not known, and so is the loss: up to the \
                     last arrival 50 packets are missing";

@@ -125,8 +125,10 @@ pub(crate) fn delay_of(
 pub struct Facts<'a> {
     /// Packets the sender counted.
     pub sent_packets: Option<u64>,
-    /// Packets the sender left out.
+    /// Packets that all its senders left out.
     pub skipped_packets: Option<u64>,
+    /// The same, of those that have told it.
+    pub skipped_told: Option<u64>,
     /// Packets that the sender's kernel refused.
     pub refused_packets: Option<u64>,
     /// Packets the receiver counted.
@@ -174,8 +176,7 @@ pub struct Facts<'a> {
 impl Facts<'_> {
     /// Packets that had their turn and were not sent, as far as that is told.
     pub(crate) fn unsent(&self) -> u64 {
-        let refused = self.refused_packets.unwrap_or(0);
-        self.skipped_packets.unwrap_or(0).saturating_add(refused)
+        self.skipped_packets.unwrap_or(0).saturating_add(self.refused_packets.unwrap_or(0))
     }
 }
 
@@ -673,7 +674,7 @@ impl FlowStats {
         // Of a flow that had several owners not all may have told what they sent: then of those that are judged.
         let judged =
             || Some(departures.lateness().moments().count()).filter(|packets| *packets > 0);
-        let skipped = facts.skipped_packets.or_else(|| self.left_out(facts)).unwrap_or(0) as f64;
+        let skipped = facts.skipped_told.or_else(|| self.left_out(facts)).unwrap_or(0) as f64;
         let asked = metrics.sent_packets.or_else(judged).map(|sent| sent as f64 + skipped);
         let share = asked.filter(|asked| *asked > 0.0).map_or(0.0, |asked| skipped / asked);
         metrics.fidelity = departures.judge(&Asked {

@@ -34,6 +34,8 @@ layer_events! {
         Graph = "graph",
         /// Packet that leaves.
         Packet { flow: u64, number: u64, fence: u64 } = "packet",
+        /// The process sends a flow no more; the next packet would be this.
+        Ended { flow: u64, next: u64, fence: u64 } = "ended",
     }
 }
 
@@ -115,6 +117,13 @@ impl Node {
         cx.down(ask.message());
     }
 
+    /// The last packet of a flow has been sent here.
+    fn end(flow: u32, fence: u16, next: u64, cx: &mut Ctx<'_>) {
+        let event = NodeEvent::Ended { flow: flow.into(), next, fence: fence.into() };
+        cx.log(Level::Info, event);
+        Self::ask(&ControlRequest::Ended(flow, fence, next), cx);
+    }
+
     fn console(&self, cx: &Ctx<'_>) -> bool {
         cx.me().0 == self.setup.nodes && !self.setup.by_hand
     }
@@ -171,7 +180,7 @@ impl Node {
                     cx.cancel(sending.timer);
                     sending.next
                 });
-                Self::ask(&ControlRequest::Ended(flow, fence, next), cx);
+                Self::end(flow, fence, next, cx);
             }
             ControlDelivery::Rate { flow, changes } => {
                 if let Some(sending) = self.sending.get_mut(&flow) {
@@ -247,8 +256,7 @@ impl Layer for Node {
         if sending.next >= self.setup.packets {
             let (fence, next) = (sending.fence, sending.next);
             self.sending.remove(&flow);
-            Self::ask(&ControlRequest::Ended(flow, fence, next), cx);
-            return;
+            return Self::end(flow, fence, next, cx);
         }
         if now < self.lease_ns {
             let (number, fence) = (sending.next, sending.fence.into());
@@ -266,6 +274,10 @@ impl Layer for Node {
 pub struct Facts {
     /// Each packet: instant, sender, flow, number, fence.
     pub packets: Vec<(u64, u32, u64, u64, u64)>,
+    /// By process, flow and fence: the packet that would have been next when it ended.
+    pub ended: BTreeMap<(u32, u64, u64), u64>,
+    /// Instants at which processes crashed.
+    pub crashed: Vec<(u64, u32)>,
     /// By position: hash of the command, and of the state behind it.
     applied: BTreeMap<u64, (u64, u64)>,
     /// Instant at which each process started the experiment.
@@ -305,6 +317,7 @@ impl Checker for Oracle {
                 }
             }
             ObservedEvent::Crashed => {
+                facts.crashed.push((seen.at, slot));
                 facts.down.insert(slot);
                 facts.reached.remove(&slot);
             }
@@ -328,6 +341,9 @@ impl Facts {
                 self.given_up.insert(slot, given_up);
             }
             NodeEvent::Graph => self.described.push((at, slot)),
+            NodeEvent::Ended { flow, next, fence } => {
+                self.ended.insert((slot, flow, fence), next);
+            }
             NodeEvent::Packet { flow, number, fence } => {
                 self.packets.push((at, slot, flow, number, fence));
                 let now = (fence, slot, number);

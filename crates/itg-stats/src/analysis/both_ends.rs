@@ -26,9 +26,10 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
     let lack = arrivals.map_or(Lack::Nothing, Owners::lack);
     let transport = object.info.as_ref().map(|info| info.spec.proto.properties());
     Facts {
-        sent_packets: owners::sent_packets(sender, receiver),
-        skipped_packets: owners::either(&object.owners, other, |end| end.skipped_packets),
-        refused_packets: owners::of_all(&object.owners, other, |end| end.refused_packets),
+        sent_packets: owners::sent(sender, receiver, |end| end.sent_packets),
+        skipped_packets: owners::sent(sender, receiver, |end| end.skipped_packets),
+        skipped_told: owners::either(&object.owners, other, |end| end.skipped_packets),
+        refused_packets: owners::sent(sender, receiver, |end| end.refused_packets),
         received_packets: owners::received(sender, receiver, |end| end.received_packets),
         received_unique: owners::received(sender, receiver, |end| end.received_unique),
         socket_drops: owners::of_all(&object.owners, other, |end| end.socket_drops),
@@ -74,8 +75,7 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
     let stats = if object.stats.counts_arrivals() { Some(object) } else { receiver_log };
     // The log of the receiver is not that of the replies.
     let one_way = !object.stats.is_round_trip();
-    let unlogged = one_way && facts.unlogged > Some(0);
-    let whole = !(unlogged || facts.breaks_off || facts.lacks_records);
+    let whole = !(one_way && facts.unlogged > Some(0) || facts.breaks_off || facts.lacks_records);
     let logged = stats.filter(|_| whole).map(|object| object.stats.arrived_seqs().unique());
     let counted = facts.received_unique.filter(|_| one_way);
     let corrupted = owners::of_all(&object.owners, other, |end| end.corrupted_packets);

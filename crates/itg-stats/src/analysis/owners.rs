@@ -196,10 +196,9 @@ impl Owners {
     }
 
     /// Number of owners that have sent, or may have; the others only asked for the flow.
-    fn senders_heard(&self) -> usize {
-        let silent =
-            |owner: &Owner| owner.end.as_ref().is_none_or(|end| end.sent_packets.is_none());
-        self.0.iter().filter(|owner| owner.packets > 0 || silent(owner)).count()
+    fn senders(&self) -> usize {
+        let told = |owner: &Owner| owner.end.as_ref().and_then(|end| end.sent_packets);
+        self.0.iter().filter(|owner| owner.packets > 0 || told(owner) != Some(0)).count()
     }
 
     /// Reason of the flow's end; if it had several owners, that of each, in the order of their
@@ -273,11 +272,10 @@ impl Owner {
     }
 }
 
-/// Packets that a flow's senders gave to the kernel, by the logs of its sides as far as they are given; `None`
-/// where an owner's count is missing.
-pub(super) fn sent_packets(sender: Option<&Owners>, receiver: Option<&Owners>) -> Option<u64> {
-    let count: Count = |end| end.sent_packets;
-    by_senders(sender, receiver, count).or_else(|| by_receiver(sender, receiver, count))
+/// A count of a flow's senders, by the logs of its sides as far as they are given; `None` where that of an owner is
+/// missing.
+pub(super) fn sent(from: Option<&Owners>, to: Option<&Owners>, what: Count) -> Option<u64> {
+    by_senders(from, to, what).or_else(|| by_receiver(from, to, what))
 }
 
 /// A count of the receiver: in its own log, else in the logs of all senders, whom it told.
@@ -303,12 +301,12 @@ pub(super) fn unlogged(sender: Option<&Owners>, receiver: Option<&Owners>) -> Op
 /// there were others beside several.
 pub(super) fn sender_absent(sender: Option<&Owners>, receiver: Option<&Owners>) -> bool {
     let Some(sender) = sender else { return false };
-    receiver.map_or(sender.len() > 1, |receiver| sender.len() < receiver.senders_heard())
+    receiver.map_or(sender.len() > 1, |receiver| sender.senders() < receiver.senders())
 }
 
 fn by_senders(sender: Option<&Owners>, receiver: Option<&Owners>, what: Count) -> Option<u64> {
-    let heard = receiver.map_or(0, Owners::senders_heard);
-    sender.filter(|owners| owners.len() >= heard).and_then(|owners| owners.sum(what))
+    let heard = receiver.map_or(0, Owners::senders);
+    sender.filter(|owners| owners.senders() >= heard).and_then(|owners| owners.sum(what))
 }
 
 fn by_receiver(sender: Option<&Owners>, receiver: Option<&Owners>, what: Count) -> Option<u64> {

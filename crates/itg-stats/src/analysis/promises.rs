@@ -31,7 +31,7 @@ impl Analysis<'_> {
                 // Its figures are those of all that sent it.
                 alone &= object.owners.sources().count() == 1;
                 let facts = facts(object, None);
-                let skipped = facts.skipped_packets.unwrap_or(0) as f64;
+                let skipped = facts.skipped_told.unwrap_or(0) as f64;
                 asked += object.stats.sent_packets(&facts).unwrap_or(0) as f64 + skipped;
                 left_out += skipped;
             }
