@@ -1,11 +1,13 @@
 //! `itg-cluster agent`: serves a node, one run at a time.
 
+mod kept;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -22,20 +24,16 @@ use itg_trust::Role;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, MutexGuard, Semaphore};
 
-use crate::collect::is_log;
-use crate::description::Description;
 use crate::handle::{Handle, Leaving};
 use crate::idle::{Decision, Idle, Sight};
 use crate::member::Member;
 use crate::metrics::{Facts, page};
 use crate::policy::Policy;
 use crate::roles::may;
-use crate::run_dir::{DESCRIPTION, LogState, kept_runs, run_dir};
+use crate::run_dir::{LogState, run_dir};
 use crate::state::{State, is_systems};
 use crate::trust::{self, Line, Trust};
-use crate::wire::{
-    self, AGENT_PORT, CHUNK, Call, Hello, Join, KeptRun, Logs, NewRate, Reply, Status, answered,
-};
+use crate::wire::{self, AGENT_PORT, Call, Hello, Join, NewRate, Reply, Status, answered};
 use crate::work::{self, Setup};
 
 /// Members that are about to leave a run that this agent has left, or to forget one that is over, do not bring it back
@@ -656,63 +654,6 @@ impl Agent {
             }
         };
         tokio::time::timeout(ORDERED, waiting).await.unwrap_or_else(|_| Err(SILENT.to_owned()))
-    }
-
-    /// State of the logs of a run in this directory.
-    async fn logs(&self, run: &str, dir: &Path) -> Logs {
-        match (self.handle().await.filter(|(id, _)| id == run), LogState::read(dir)) {
-            (Some((_, handle)), _) => handle.seen().logs(),
-            (None, Some(LogState::Closed)) => Logs::Closed,
-            (None, Some(LogState::Abandoned)) => Logs::Abandoned,
-            (None, Some(LogState::Open) | None) => Logs::Unknown,
-        }
-    }
-
-    /// The runs whose descriptions are kept here.
-    async fn runs(&self) -> Result<Vec<KeptRun>> {
-        let mut kept = Vec::new();
-        for (run, dir) in kept_runs(&self.dir)? {
-            let Ok(bytes) = fs::read(dir.join(DESCRIPTION)) else { continue };
-            let Ok(Description { manifest, .. }) = Description::read(&bytes) else { continue };
-            let state = self.logs(&run, &dir).await;
-            let (name, started_unix_ns) = (manifest.name, manifest.started_unix_ns);
-            kept.push(KeptRun { run, name, started_unix_ns, state });
-        }
-        Ok(kept)
-    }
-
-    /// The logs of a run, and their state; those of earlier incarnations are among them.
-    async fn list(&self, run: &str) -> Reply {
-        let Some(dir) = run_dir(&self.dir, run) else {
-            return Reply::Refused("the name of the run makes no sense".to_owned());
-        };
-        let present = self.handle().await.filter(|(id, _)| id == run);
-        let trouble = present.as_ref().and_then(|(_, handle)| handle.seen().trouble.clone());
-        let state = self.logs(run, &dir).await;
-        let mut files = BTreeMap::new();
-        if let Ok(entries) = fs::read_dir(dir) {
-            for entry in entries.flatten() {
-                if let (Ok(name), Ok(facts)) = (entry.file_name().into_string(), entry.metadata())
-                    && is_log(&name)
-                {
-                    files.insert(name, facts.len());
-                }
-            }
-        }
-        Reply::Files { files, state, trouble }
-    }
-
-    /// Some bytes of a log, or of the description.
-    fn fetch(&self, run: &str, name: &str, offset: u64) -> Result<Vec<u8>> {
-        let dir = run_dir(&self.dir, run).context("the name of the run makes no sense")?;
-        if !is_log(name) && name != DESCRIPTION {
-            bail!("`{name}` is no log");
-        }
-        let mut file = fs::File::open(dir.join(name))?;
-        file.seek(SeekFrom::Start(offset))?;
-        let mut bytes = Vec::new();
-        file.take(CHUNK as u64).read_to_end(&mut bytes)?;
-        Ok(bytes)
     }
 }
 

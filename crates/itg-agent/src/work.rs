@@ -1,6 +1,8 @@
 //! The part of a run that a node does: one receiver, and workers that send its flows as long as the group
 //! wants it to.
 
+mod alone;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -27,7 +29,6 @@ use crate::handle::{Handle, Leaving};
 use crate::member::Member;
 use crate::metrics::labels;
 use crate::policy::Policy;
-use crate::restless::gifts;
 use crate::run_dir::{LogState, keep_description};
 use crate::worker::{Job, News, Order, SIGNALLING_PATIENCE_NS};
 use crate::workers::{AGAIN_NS, Duty, Event, Worker, end_silent};
@@ -226,29 +227,6 @@ impl Work {
         }
     }
 
-    /// Returns true if the console has gone.
-    fn alone(&self) -> bool {
-        let seen = self.handle.seen();
-        let console = u32::try_from(self.handle.member.join.addresses.len()).unwrap_or(0) - 1;
-        !seen.slots.is_empty() && !seen.slots.contains(&console)
-    }
-
-    /// Without a console, follows the run by itself, and has its flows stopped when it is missed for too long.
-    async fn look_for_console(&mut self) {
-        if !self.alone() {
-            self.alone_since = None;
-            return;
-        }
-        let alone = self.alone_since.get_or_insert_with(Instant::now).elapsed();
-        let after = self.replica.borrow().as_ref().map(|replica| replica.rules().orphan_after_ns);
-        self.handle.member.ask(ControlRequest::Look).await;
-        if !self.draining && after.is_some_and(|after| alone > Duration::from_nanos(after)) {
-            tracing::warn!("there has been no console for {} s: flows stop", alone.as_secs());
-            let stop = ControlRequest::Command(Command::Stop { flow: None });
-            self.handle.member.ask(stop).await;
-        }
-    }
-
     /// Sends a flow from here on, not before this instant of the monotonic clock.
     async fn take_on(
         &mut self,
@@ -285,19 +263,6 @@ impl Work {
         drop(seen);
         self.give_away(&replica);
         self.replica.send_replace(Some(replica));
-    }
-
-    /// Has other nodes send the flows of this one, once, where it is started again and again.
-    fn give_away(&mut self, replica: &Replica) {
-        let member = &self.handle.member;
-        if self.setup.restless {
-            let gifts = gifts(replica, member.join.slot);
-            self.setup.restless = gifts.is_empty();
-            for (flow, to) in gifts {
-                tracing::warn!("flow {flow} is given away: this node is started again and again");
-                member.try_ask(&ControlRequest::Command(Command::Reassign { flow, to }));
-            }
-        }
     }
 
     /// Follows the view: flows to members that came are tried at once.

@@ -12,6 +12,7 @@ mod judge;
 mod law;
 pub mod moments;
 pub mod narrow;
+pub mod promise;
 pub mod quantiles;
 pub mod samples;
 mod scales;
