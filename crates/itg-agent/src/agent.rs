@@ -233,10 +233,7 @@ impl Agent {
         let program = Program::started("itg-cluster agent", env!("CARGO_PKG_VERSION"));
         tokio::spawn(server.serve(move || {
             let agent = Arc::clone(&agent);
-            async move {
-                let keys_days = agent.trust.days_left();
-                page(program, &Facts { keys_days, ..agent.facts().await })
-            }
+            async move { page(program, agent.trust.days_left(), &agent.facts().await) }
         }));
         Ok(())
     }
@@ -563,7 +560,6 @@ impl Agent {
             labels: seen.labels.clone(),
             lease_left_ns: (left > 0 && seen.lease_ns < u64::MAX).then_some(left),
             figures,
-            keys_days: None,
         }
     }
 

@@ -20,8 +20,6 @@ pub(crate) struct Facts {
     pub(crate) labels: BTreeMap<u32, FlowLabels>,
     /// Nanoseconds left of its lease; `None` when it has none.
     pub(crate) lease_left_ns: Option<u64>,
-    /// Days until its keys expire.
-    pub(crate) keys_days: Option<u64>,
     /// Figures of this node's flows in this run.
     pub(crate) figures: Figures,
 }
@@ -43,10 +41,10 @@ pub(crate) fn labels(plan: &Plan) -> BTreeMap<u32, FlowLabels> {
     plan.flows.iter().map(of).collect()
 }
 
-/// The page.
-pub(crate) fn page(program: Program, facts: &Facts) -> String {
+/// The page; the keys of this node expire in so many days.
+pub(crate) fn page(program: Program, keys_days: Option<u64>, facts: &Facts) -> String {
     let mut page = program.page();
-    if let Some(days) = facts.keys_days {
+    if let Some(days) = keys_days {
         let help = "Whole days until the keys of this node, or their authority's, expire.";
         page.one("itg_keys_expire_days", "gauge", help, days);
     }
@@ -122,14 +120,13 @@ mod tests {
             workers: 1,
             labels: BTreeMap::from([(2, labels)]),
             lease_left_ns: Some(1_250_000_000),
-            keys_days: Some(13),
             figures,
         }
     }
 
     #[test]
     fn the_page_says_what_there_is() {
-        let text = page(Program::started("agent", "1"), &facts());
+        let text = page(Program::started("agent", "1"), Some(13), &facts());
         for want in [
             "itg_build_info{program=\"agent\",version=\"1\"} 1\n",
             "itg_run_info{run=\"ab12\",name=\"a \\\"b\\\"\\\\\"} 1\n",
@@ -151,7 +148,7 @@ mod tests {
 
     #[test]
     fn an_idle_agent_has_a_page() {
-        let text = page(Program::started("agent", "1"), &Facts::default());
+        let text = page(Program::started("agent", "1"), Some(13), &Facts::default());
         assert!(text.contains("\nitg_workers 0\n"), "{text}");
         assert!(!text.contains("itg_run_info") && !text.contains("itg_lease"), "{text}");
     }
@@ -160,7 +157,7 @@ mod tests {
     fn many_flows_do_not_make_the_page_endless() {
         let mut many = Facts::default();
         many.figures.flows = (1..=1500).map(|flow| (flow, FlowFigures::default())).collect();
-        let text = page(Program::started("agent", "1"), &many);
+        let text = page(Program::started("agent", "1"), Some(13), &many);
         assert_eq!(text.matches("\nitg_flow_sent_packets_total{").count(), 1000);
         assert!(text.contains("\nitg_flows_left_out 500\n"));
     }

@@ -223,8 +223,7 @@ fn config(job: &SendJob, flows: Vec<FlowSpec>) -> SenderConfig {
         prove: job.packet_secret.is_some().then(packet_keys::nonce),
         burst: CLOCK_BURST,
         asked: false,
-        timeouts: Timeouts { ping_ns: PING_EVERY_NS, ..Timeouts::draining(drain_ns) }
-            .patient(job.peer_timeout_ns),
+        timeouts: Timeouts::draining(drain_ns).patient(job.peer_timeout_ns).pinging(PING_EVERY_NS),
     }
 }
 

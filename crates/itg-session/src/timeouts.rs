@@ -57,6 +57,12 @@ impl Timeouts {
     pub const fn patient(self, silence_ns: u64) -> Self {
         Self { silence_ns, ..self }
     }
+
+    /// These, but so long between two pings, in nanoseconds.
+    #[must_use]
+    pub const fn pinging(self, ping_ns: u64) -> Self {
+        Self { ping_ns, ..self }
+    }
 }
 
 impl Default for Timeouts {

@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "system calls that no well-kept crate wraps the way we need them")]
 
 pub mod clock;
+mod connecting;
 pub mod errqueue;
 pub mod host;
 pub mod icmp;

@@ -10,6 +10,7 @@ use itg_core::flow::{FlowSpec, Meter, Proto, SocketOptions};
 use itg_core::units::BitRate;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::connecting::not_connected;
 use crate::sys;
 use crate::way::{FramePath, TimedBy};
 
@@ -198,15 +199,8 @@ pub fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, So
     if !proto.properties().has_ports {
         remote.set_port(0);
     }
-    let connecting = |error: io::Error| {
-        let step = what(&format!("connecting {proto} to {target}"));
-        match error.kind() {
-            io::ErrorKind::TimedOut => {
-                SocketError::new(step, format!("{error}: {}", proto.let_through(target.port())))
-            }
-            _ => SocketError::io(step, &error),
-        }
-    };
+    let step = what(&format!("connecting {proto} to {target}"));
+    let connecting = |error| not_connected(step, &error, proto, target);
     match proto.properties().is_connected {
         false => socket.connect(&remote.into()),
         true => socket.connect_timeout(&remote.into(), Duration::from_secs(5)),

@@ -1,0 +1,23 @@
+//! Why a connection was not made.
+
+use std::io;
+use std::net::SocketAddr;
+
+use itg_core::flow::Proto;
+
+use crate::socket::SocketError;
+
+/// The refusal of a connection; one that nobody answered says what to let through.
+pub(crate) fn not_connected(
+    step: String,
+    error: &io::Error,
+    proto: Proto,
+    target: SocketAddr,
+) -> SocketError {
+    match error.kind() {
+        io::ErrorKind::TimedOut => {
+            SocketError::new(step, format!("{error}: {}", proto.let_through(target.port())))
+        }
+        _ => SocketError::io(step, error),
+    }
+}
