@@ -14,10 +14,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use itg_cli::Signals;
 use itg_control::{Command, ControlDelivery, ControlRequest, Orphan, Phase, Replica};
 use itg_core::rate::RateChange;
-use itg_engine::{LogTarget, clock_pair};
+use itg_engine::clock_pair;
 use itg_experiment::Plan;
 use itg_node::Receiver;
-use itg_run::receiver_options;
 use itg_socket::clock;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -30,7 +29,7 @@ use crate::member::Member;
 use crate::metrics::labels;
 use crate::policy::Policy;
 use crate::run_dir::{LogState, keep_description};
-use crate::worker::{Job, News, Order, SIGNALLING_PATIENCE_NS};
+use crate::worker::{Job, News, Order, patient_receiver};
 use crate::workers::{AGAIN_NS, Duty, Event, Worker, end_silent};
 
 /// Time between two looks at what is to be done.
@@ -454,9 +453,7 @@ impl Work {
             return;
         };
         let log = self.setup.dir.join(format!("receiver-{}.itg", self.handle.member.join.start));
-        let options = receiver_options(LogTarget::File(log), self.setup.listen)
-            .peer_timeout_ns(SIGNALLING_PATIENCE_NS);
-        let answer = match Receiver::bind(options) {
+        let answer = match Receiver::bind(patient_receiver(log, self.setup.listen)) {
             Ok(receiver) => {
                 self.setup.signals.at_hangup(receiver.reopen_log());
                 known.receiving = Some(tokio::spawn(receiver.serve(known.end.subscribe())));

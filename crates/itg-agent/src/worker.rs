@@ -20,8 +20,9 @@ use itg_core::rate::RateChange;
 use itg_engine::pacing::PacingOptions;
 use itg_engine::{FlowLive, Lease, LogTarget};
 use itg_experiment::Plan;
-use itg_node::{Orders, SendFlow, SendJob, Start};
+use itg_node::{Orders, ReceiverOptions, SendFlow, SendJob, Start};
 use itg_run::figures::{self, Figures};
+use itg_run::receiver_options;
 use itg_session::{EndCause, FlowTotals};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,7 +32,7 @@ use crate::description::Description;
 
 /// Time for which the two ends of a flow may hear nothing of each other, 1 h: its lease says when it ends, and the group
 /// knows which nodes are there. So packets that a cut path loses are counted.
-pub(crate) const SIGNALLING_PATIENCE_NS: u64 = 3_600_000_000_000;
+const SIGNALLING_PATIENCE_NS: u64 = 3_600_000_000_000;
 /// Time that a worker whose agent is gone may take to close its log.
 const ALONE: Duration = Duration::from_secs(10);
 
@@ -87,6 +88,11 @@ pub(crate) enum News {
     },
     /// Its log lacks what it has sent, and why.
     LogFailed(String),
+}
+
+/// Settings of the receiver of a node, which is as patient as its senders.
+pub(crate) fn patient_receiver(log: PathBuf, listen: SocketAddr) -> ReceiverOptions {
+    receiver_options(LogTarget::File(log), listen).peer_timeout_ns(SIGNALLING_PATIENCE_NS)
 }
 
 /// Runs as a worker.

@@ -9,11 +9,12 @@ use crate::socket::SocketError;
 
 /// The refusal of a connection; one that nobody answered says what to let through.
 pub(crate) fn not_connected(
-    step: String,
+    step: &str,
     error: &io::Error,
     proto: Proto,
     target: SocketAddr,
 ) -> SocketError {
+    let step = format!("{step} {proto} to {target}");
     match error.kind() {
         io::ErrorKind::TimedOut => {
             SocketError::new(step, format!("{error}: {}", proto.let_through(target.port())))

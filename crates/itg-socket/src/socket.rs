@@ -199,13 +199,11 @@ pub fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, So
     if !proto.properties().has_ports {
         remote.set_port(0);
     }
-    let step = what(&format!("connecting {proto} to {target}"));
-    let connecting = |error| not_connected(step, &error, proto, target);
     match proto.properties().is_connected {
         false => socket.connect(&remote.into()),
         true => socket.connect_timeout(&remote.into(), Duration::from_secs(5)),
     }
-    .map_err(connecting)?;
+    .map_err(|error| not_connected(&what("connecting"), &error, proto, target))?;
     socket.set_nonblocking(true).map_err(fail("switching to non-blocking".to_owned()))?;
     let local = socket
         .local_addr()
