@@ -4,7 +4,6 @@ mod kept;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
