@@ -215,11 +215,9 @@ impl Totals {
             counts.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
         };
         if self.flows > 1 && !self.worst.is_empty() {
-            let causes = match &self.tally.causes {
-                causes if causes.is_empty() => String::new(),
-                causes => format!("; causes: {}", counts(causes)),
-            };
-            fidelity.reasons.push(format!("flows: {}{causes}", counts(&self.tally.verdicts)));
+            // Whatever is worse than to pass has a cause.
+            let (verdicts, causes) = (counts(&self.tally.verdicts), counts(&self.tally.causes));
+            fidelity.reasons.push(format!("flows: {verdicts}; causes: {causes}"));
         }
         for WorstFlow { flow, fidelity: own } in &self.worst {
             fidelity.reasons.push(format!("flow {flow}: {}", own.reasons.join("; ")));

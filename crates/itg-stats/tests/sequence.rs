@@ -211,7 +211,9 @@ fn stretches_end_where_they_end() {
     let last = 511 * 512 + 5;
     let tracked = tracker(&(0..=last).chain([1 << 40]).collect::<Vec<_>>());
     assert_eq!((tracked.contains(last), tracked.contains(last + 1)), (true, false));
-    for (first, last) in [(0, 511), (0, 1023), (512, 1535), (513, 1534), (5, 1536), (7, 1024)] {
+    let far = (600 * 512 + 3, 602 * 512 + 5);
+    for (first, last) in [(0, 511), (0, 1023), (512, 1535), (513, 1534), (5, 1536), (7, 1024), far]
+    {
         let tracked = tracker(&(first..=last).chain([1 << 40]).collect::<Vec<_>>());
         assert_eq!(tracked.runs().next(), Some(Run { first, last }));
         assert_eq!(tracked.missing_before(last + 2).lost, first + 1, "{first} to {last}");

@@ -30,6 +30,7 @@ struct Made {
     sender_logs: bool,
     told_sent: bool,
     socket_drops: Option<u64>,
+    checksum_drops: Option<u64>,
 }
 
 /// A flow whose packets arrive in this order.
@@ -46,6 +47,7 @@ fn made(arrivals: &[u64]) -> Made {
         sender_logs: true,
         told_sent: true,
         socket_drops: Some(0),
+        checksum_drops: None,
     }
 }
 
@@ -83,6 +85,7 @@ fn report(flows: &[Made]) -> Report {
             received_packets: Some(made.arrivals.len() as u64),
             received_unique: Some(unique.len() as u64),
             socket_drops: made.socket_drops,
+            checksum_drops: made.checksum_drops,
             ..FlowEnd::new(flow, "end of the schedule".to_owned())
         };
         if made.sender_logs {
@@ -157,8 +160,14 @@ fn the_place_of_losses_is_known_where_all_flows_tell_it() {
         assert_eq!((split.socket, split.network), want, "{what}");
     }
     // Two of three share a socket that dropped packets: no sum of all is known.
-    let three = [with(whole, Some(1)), with(whole, Some(2)), with(whole, Some(0))];
-    assert_eq!(total(&three).metrics.ledger.loss.socket, None);
+    let third = Made { checksum_drops: Some(1), ..with(whole, Some(0)) };
+    let split = total(&[with(whole, Some(1)), with(whole, Some(2)), third]).metrics.ledger.loss;
+    assert_eq!((split.socket, split.checksum), (None, None));
+    // Nor what all left out, where one did not tell.
+    let untold = Made { sender_logs: false, told_sent: false, ..all() };
+    for (flows, skipped) in [([all(), all()], Some(0)), ([all(), untold], None)] {
+        assert_eq!(total(&flows).metrics.ledger.loss.skipped, skipped);
+    }
     // A stream has no drops at a socket.
     let stream = Made { proto: Proto::Tcp, ..with(some, None) };
     let metrics = total(&[with(some, Some(2)), stream]).metrics;
