@@ -197,8 +197,20 @@ impl Owners {
 
     /// Number of owners that have sent, or may have; the others only asked for the flow.
     fn senders(&self) -> usize {
+        let heard = self.0.iter().filter(|owner| owner.packets > 0).count();
+        heard + self.silent()
+    }
+
+    /// Number of owners of which nothing came, and that may have sent something.
+    fn silent(&self) -> usize {
         let told = |owner: &Owner| owner.end.as_ref().and_then(|end| end.sent_packets);
-        self.0.iter().filter(|owner| owner.packets > 0 || told(owner) != Some(0)).count()
+        self.0.iter().filter(|owner| owner.packets == 0 && told(owner) != Some(0)).count()
+    }
+
+    /// True if these are, by their logs, all owners that the receiver knows of: those that sent nothing are silent there.
+    fn are_all_of(&self, heard: &Self) -> bool {
+        let idle = self.len() - self.senders();
+        self.senders() + idle.min(heard.silent()) >= heard.senders()
     }
 
     /// Reason of the flow's end; if it had several owners, that of each, in the order of their
@@ -301,12 +313,12 @@ pub(super) fn unlogged(sender: Option<&Owners>, receiver: Option<&Owners>) -> Op
 /// there were others beside several.
 pub(super) fn sender_absent(sender: Option<&Owners>, receiver: Option<&Owners>) -> bool {
     let Some(sender) = sender else { return false };
-    receiver.map_or(sender.len() > 1, |receiver| sender.senders() < receiver.senders())
+    receiver.map_or(sender.len() > 1, |receiver| !sender.are_all_of(receiver))
 }
 
 fn by_senders(sender: Option<&Owners>, receiver: Option<&Owners>, what: Count) -> Option<u64> {
-    let heard = receiver.map_or(0, Owners::senders);
-    sender.filter(|owners| owners.senders() >= heard).and_then(|owners| owners.sum(what))
+    let all = |owners: &&Owners| receiver.is_none_or(|heard| owners.are_all_of(heard));
+    sender.filter(all).and_then(|owners| owners.sum(what))
 }
 
 fn by_receiver(sender: Option<&Owners>, receiver: Option<&Owners>, what: Count) -> Option<u64> {
