@@ -14,8 +14,8 @@ const SHORTEST_NS: u64 = 1_000_000_000;
 /// Patience with the other side of a session.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct PeerArgs {
-    /// How long the other side may be silent while packets flow, 1s to 1h: an outage of the path that is shorter ends no
-    /// measurement, its packets are lost and counted [default: 30s]
+    /// Time for which the other side may be silent while packets flow, 1s to 1h: an outage of the path that is shorter
+    /// ends no measurement, its packets are lost and counted [default: 30s]
     ///
     /// Behind the last flow's end a sender waits 10 s for a silent receiver, whatever this says.
     #[arg(long, help_heading = "Network", value_name = "T", value_parser = peer_timeout)]

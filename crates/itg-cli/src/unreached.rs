@@ -15,7 +15,7 @@ pub struct Unreached {
     pub flow: u32,
     /// Its protocol.
     pub proto: Proto,
-    /// Where it was sent.
+    /// Address that it was sent to.
     pub to: SocketAddr,
 }
 

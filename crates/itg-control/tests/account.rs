@@ -37,7 +37,7 @@ enum Planted {
     DropNotCounted,
     /// The packets of an owner count twice.
     CountedTwice,
-    /// What an owner left out is forgotten at its end.
+    /// The rest that an owner left out is forgotten at its end.
     RemainderDropped,
 }
 
@@ -202,7 +202,7 @@ fn sum(parts: &[Option<u64>]) -> Option<u64> {
     parts.iter().try_fold(0, |sum, part| Some(sum + (*part)?))
 }
 
-/// What is wrong with the account of a flow, by what happened; whether all of its senders told theirs.
+/// Fault of the account of a flow, by what happened; whether all of its senders told theirs.
 fn wrong(ran: &Ran, owners: &BTreeMap<u64, Owner>, planted: Planted) -> Result<bool, String> {
     let known = owners.values().all(|owner| owner.next.is_some());
     let logs = logs(ran, owners, planted);

@@ -55,7 +55,7 @@ impl Handling {
         *self == Self::default()
     }
 
-    /// What was asked for, as experiment files and words at the start have it: names and values.
+    /// Settings that were asked for, as experiment files and words at the start have them: names and values.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, SettingValue)> {
         let drain = self.drain_ns.map(|ns| SettingValue::Text(format_duration_ns(ns)));
         set([("drain", drain)])
@@ -99,7 +99,7 @@ impl Shape {
         *self == Self::default()
     }
 
-    /// What was asked for, as experiment files and words at the start have it: names and values.
+    /// Settings that were asked for, as experiment files and words at the start have them: names and values.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, SettingValue)> {
         let mss = self.mss.map(|bytes| SettingValue::Number(bytes.into()));
         let whole = self.dont_fragment.then_some(SettingValue::Yes);

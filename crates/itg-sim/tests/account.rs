@@ -265,7 +265,7 @@ fn sum(parts: &[Option<u64>]) -> Option<u64> {
     parts.iter().try_fold(0, |sum, part| Some(sum + (*part)?))
 }
 
-/// What is wrong with the account of a flow, by what happened; `whole`: both logs tell.
+/// Fault of the account of a flow, by what happened; `whole`: both logs tell.
 fn wrong(flow: &FlowReport, truth: &Truth, whole: bool) -> Result<(), String> {
     let (account, lost) = (&flow.metrics.account, flow.metrics.lost);
     unsound(account, lost)?;
