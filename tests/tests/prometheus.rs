@@ -555,7 +555,7 @@ fn a_prometheus_answers_with_the_accounts() {
     let (_, rules) = asked(at, "/api/v1/rules").expect("Prometheus");
     let rules: Value = serde_json::from_str(&rules).expect("JSON");
     let alerts = rules["data"]["groups"][0]["rules"].as_array().expect("rules");
-    assert_eq!(alerts.len(), 7);
+    assert_eq!(alerts.len(), 8);
     assert!(alerts.iter().all(|alert| alert["health"] != "err"), "{rules}");
     drop(receiver.stop());
     prometheus.signal(Signal::SIGTERM);

@@ -248,7 +248,7 @@ impl Metrics {
                 .to_owned()
         });
         let here = self.ledger.loss.sender_host.filter(|n| *n > 0 && self.lost > Some(0)).map(|n| {
-            format!("the sender's host dropped {n} packets of all traffic of its device (tc -s qdisc): lost ones may be among them")
+            format!("the sender's host dropped {n} packets of all traffic of its device; lost ones may be among them (tc -s qdisc)")
         });
         [at_end, here, too_late, corrupted, limited].into_iter().flatten().collect()
     }

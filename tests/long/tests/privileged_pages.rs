@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use itg_tests::{Namespace, Output, Running, Switch, not_run, program, temp_dir, wait_for};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Ports that programs of the pages listen on.
@@ -171,6 +172,8 @@ fn is_run_elsewhere(line: &str) -> bool {
         program,
         "cargo"
             | "apt-get"
+            // Its page is asked in `privileged_watching`.
+            | "curl"
             | "sudo"
             | "docker"
             | "dist/build"
@@ -259,7 +262,14 @@ fn the_commands_of_the_page_of_clusters_run() {
                 });
                 run = Some(begun);
             }
-            ["itg-cluster", "status" | "ctl", ..] => drop(desk.ends(line).exits(0)),
+            ["itg-cluster", "fetch", "RUN", ..] => {
+                let status = "itg-cluster status --at 10.0.0.4 --keys keys --json";
+                let status: Value = serde_json::from_str(&desk.ends(status).out).expect("JSON");
+                let run = status["run"].as_str().expect("a run");
+                // Its console is there, and its flows go on.
+                drop(desk.ends(&line.replace("RUN", run)).exits(1).says("are not over"));
+            }
+            ["itg-cluster", "status" | "ctl" | "fetch", ..] => drop(desk.ends(line).exits(0)),
             ["itg-cluster", "keys", action, ..] => {
                 if let Some(run) = run.take() {
                     drop(desk.ends("itg-cluster ctl --at 10.0.0.4 --keys keys all stop").exits(0));
@@ -334,7 +344,10 @@ fn the_commands_of_the_other_pages_run() {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 _ if is_run_elsewhere(line) => {}
-                ["itg-recv", ..] => desk.stays(3, line, RECEIVER),
+                ["itg-recv", ..] => {
+                    desk.quiet();
+                    desk.stays(3, line, RECEIVER);
+                }
                 ["itg-send", ..] => drop(desk.ends(line).exits(0)),
                 // Of the flow that the pages before sent.
                 ["itg-decode", "send.itg", "recv.itg", ..] => {
