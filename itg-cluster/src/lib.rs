@@ -19,9 +19,11 @@ use crate::args::{ReplayArgs, RunArgs};
 
 /// Plan and run experiments of the Internet traffic generator ITG.
 ///
-/// Exit codes: 0 done, 1 the run failed, 2 the request makes no sense, 3 a peer was not reachable or
-/// refused, 4 a peer vanished (what was measured is kept), 98 and 99 a gate of the experiment failed
-/// (98: only such on the fidelity), 129, 130 and 143 ended by SIGHUP, SIGINT and SIGTERM (after the report).
+/// Exit codes: 0 the plan was carried out, 1 the run failed or a kernel refused packets, 2 the request makes no sense,
+/// 3 a peer was not reachable or refused, 4 a peer vanished, a flow did not reach the end of its plan, nothing of one
+/// arrived, or nothing is known of more than 1 % of a plan (what was measured is kept), 98 and 99 a gate of the
+/// experiment failed (98: only such on the fidelity), 129, 130 and 143 ended by SIGHUP, SIGINT and SIGTERM (after the
+/// report).
 #[derive(Debug, Parser)]
 #[command(name = "itg-cluster", version, long_version = itg_cli::version!("mpi"), arg_required_else_help = true)]
 struct Cli {

@@ -57,8 +57,9 @@ const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 ///
 /// Exit codes: 0 the plan was carried out (overload is told and keeps 0), 1 the run failed or the kernel refused packets,
 /// 2 the request makes no sense (or a name has no address), 3 the receiver is not reachable or refused, 4 the receiver
-/// or a connection vanished, or nothing of a flow arrived (what was measured is kept), 98 and 99 a gate of the experiment file failed by the log of
-/// this side (98: only such on the fidelity), 129, 130 and 143 ended by SIGHUP, SIGINT and SIGTERM (after the summary).
+/// or a connection vanished, or nothing of a flow arrived (what was measured is kept), 98 and 99 a gate of the
+/// experiment file failed by the log of this side (98: only such on the fidelity), 129, 130 and 143 ended by SIGHUP,
+/// SIGINT and SIGTERM (after the summary).
 #[derive(Debug, Parser)]
 #[command(name = "itg-send", version, long_version = itg_cli::version!(), args_conflicts_with_subcommands = true)]
 #[command(arg_required_else_help = true)]
