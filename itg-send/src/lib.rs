@@ -314,7 +314,7 @@ pub(crate) fn failures(outcome: &SendOutcome) -> Vec<String> {
     outcome.failures.iter().map(sentence).collect()
 }
 
-/// What has to be opened for flows of which nothing arrived.
+/// Ports to open for flows of which nothing arrived.
 pub(crate) fn closed_ports(plan: &Plan, outcome: &SendOutcome) -> Vec<String> {
     let protos: BTreeMap<u32, Proto> =
         plan.flows.iter().map(|p| (p.flow.spec().id, p.flow.spec().proto)).collect();

@@ -149,7 +149,7 @@ impl Fetching<'_> {
             bail!("no list of logs");
         };
         let began = Instant::now();
-        let bytes: u64 = files.values().sum();
+        let bytes = files.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         for name in files.keys() {
             // What comes from another host names nothing outside of the directory.
             let name = Path::new(name).file_name().context("a log without a name")?;

@@ -9,8 +9,10 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use itg_cli::{Failure, Loaded, WordArgs, refuse, say};
 use itg_control::Command;
+use itg_core::text::visible;
 use itg_experiment::Manifest;
 use itg_run::{GateOptions, Outcome, Output, OutputOptions, Prepared, World, take_up};
+use itg_trust::plain;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -71,6 +73,10 @@ pub fn fetch(args: &FetchArgs, words: WordArgs) -> Result<ExitCode> {
 fn addresses(description: &Description) -> Result<Vec<(String, String)>> {
     let (experiment, _) = description.plan()?;
     let address = |name: &String| {
+        // An agent tells it, and it is the name of a directory here.
+        if !plain(name) {
+            bail!("node `{}`: no name of a node", visible(name));
+        }
         let entry = experiment.nodes.get(name).with_context(|| format!("no node `{name}`"))?;
         Ok((name.clone(), with_port(&entry.address)))
     };
@@ -118,7 +124,7 @@ async fn list(trust: &Trust, asked: &[String]) -> Result<String> {
         };
         let started = i128::from(one.started_unix_ns);
         let started = jiff::Timestamp::from_nanosecond(started).unwrap_or_default();
-        let name = itg_core::text::visible(&one.name);
+        let name = visible(&one.name);
         text += &format!(
             "{:<32}  {:<20}  {state:<9}  {agents:>6}  {name}\n",
             one.run,
@@ -307,5 +313,33 @@ impl Fetched {
         let code = u8::from(!failures.is_empty()) * 4;
         let interrupted = failures.first().cloned();
         Ok(Outcome { logs, code, interrupted, failures, story: Some(story), ..Outcome::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use itg_core::seed::RunSeed;
+    use itg_experiment::{Experiment, Plan, PlanInputs};
+
+    use super::*;
+
+    /// A description comes from an agent: its nodes name directories here, and nothing outside of them.
+    #[test]
+    fn nodes_have_plain_names() {
+        for (name, good) in [("c", true), ("../c", false), ("/tmp/c", false), ("a/b", false)] {
+            let text = format!(
+                "schema = 1\nname = \"n\"\n[nodes]\na = {{ address = \"10.0.0.1\" }}\n\
+                 b = {{ address = \"10.0.0.2\" }}\n\"{name}\" = {{ address = \"10.0.0.3\" }}\n\
+                 [[flow]]\nfrom = \"a\"\nto = \"b\"\npackets = 1\n"
+            );
+            let experiment = Experiment::parse(&text, "test").expect("an experiment");
+            let mut files = |name: &str| Err::<String, String>(format!("no file {name}"));
+            let plan = Plan::resolve(&experiment, PlanInputs::new(RunSeed(1), &mut files));
+            let manifest = Manifest::new(&plan.expect("a plan"), "test", &text, None);
+            let nodes = ["a", "b", name].map(str::to_owned).to_vec();
+            let description =
+                Description { run: "0".repeat(32), manifest, nodes, receivers: Vec::new() };
+            assert_eq!(addresses(&description).is_ok(), good, "{name}");
+        }
     }
 }

@@ -152,7 +152,7 @@ fn is_in_the_dark(metrics: &Metrics) -> bool {
     metrics.fidelity.verdict == Verdict::Unknown && planned.saturating_sub(told) > planned / 100
 }
 
-/// What has to be opened for flows of which nothing arrived.
+/// Ports to open for flows of which nothing arrived.
 pub(crate) fn closed_ports(report: &Report) -> Vec<String> {
     unreached(report.flows.iter().filter_map(|flow| {
         let account = &flow.metrics.account;

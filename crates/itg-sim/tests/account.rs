@@ -47,7 +47,7 @@ enum Planted {
     DropNotCounted,
     /// The packets of a sender count twice.
     CountedTwice,
-    /// What was left of the plan at the end is forgotten.
+    /// The rest of the plan at the end is forgotten.
     RemainderForgotten,
 }
 
@@ -109,7 +109,7 @@ fn network(dice: &mut Dice) -> String {
     text
 }
 
-/// What the logs of a run have of a flow, and what its description plans.
+/// Packets that the logs of a run have of a flow, and what its description plans.
 #[derive(Debug, Default)]
 struct Truth {
     planned: Option<u64>,
@@ -234,7 +234,7 @@ fn parts(account: &PacketAccount, lost: Option<u64>) -> [(&'static str, Option<u
     ]
 }
 
-/// What does not add up in the account of a flow, or is not known without a reason.
+/// Part that does not add up in the account of a flow, or is not known without a reason.
 fn unsound(account: &PacketAccount, lost: Option<u64>) -> Result<(), String> {
     for (name, part) in parts(account, lost) {
         if part.is_none() && !account.why.contains_key(name) {
@@ -307,7 +307,7 @@ fn windows(report: &Report) -> Result<(), String> {
     Ok(())
 }
 
-/// What is wrong with a run, by its logs: both, one of them, and each cut off where a disk was full.
+/// Fault of a run, by its logs: both, one of them, and each cut off where a disk was full.
 fn check(ran: &Ran) -> Result<(), String> {
     let [sender, receiver] = ran.logs.each_ref().map(Vec::as_slice);
     let cut = |log: &'_ [u8]| {

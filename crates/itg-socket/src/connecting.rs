@@ -1,4 +1,4 @@
-//! Why a connection was not made.
+//! Reasons why a connection was not made.
 
 use std::io;
 use std::net::SocketAddr;
