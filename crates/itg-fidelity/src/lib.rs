@@ -1,8 +1,9 @@
 //! The verdict on a flow: was the traffic sent the traffic requested?
 //!
 //! [`Departures`] takes the packets of a flow, with their planned and actual times, and gives a
-//! [`Fidelity`]. Below it are sketches of bounded memory that merge exactly: moments, quantiles,
-//! autocorrelation. Pure: no clock, no files. `docs/decode.md` has definitions and sources.
+//! [`Fidelity`]. Below it are sketches that merge exactly: moments, quantiles, autocorrelation, and
+//! the set of the sequence numbers seen. Pure: no clock, no files. `docs/decode.md` has definitions
+//! and sources.
 
 pub mod autocorrelation;
 mod departures;
@@ -16,6 +17,7 @@ pub mod promise;
 pub mod quantiles;
 pub mod samples;
 mod scales;
+pub mod sequence;
 mod stall;
 mod verdict;
 

@@ -32,7 +32,6 @@ pub mod plan;
 pub mod plot;
 pub mod promise;
 pub mod report;
-pub mod sequence;
 pub mod series;
 pub mod stats;
 pub mod sum;
@@ -42,7 +41,9 @@ pub mod text;
 mod total;
 mod volume;
 
-pub use itg_fidelity::{self as fidelity, autocorrelation, distribution_test, moments, quantiles};
+pub use itg_fidelity::{
+    self as fidelity, autocorrelation, distribution_test, moments, quantiles, sequence,
+};
 
 pub use analysis::{Analysis, MAX_ROWS, Options, PacketFlow};
 pub use logs::LogError;

@@ -20,7 +20,6 @@ mod plan;
 mod promise;
 mod report;
 mod schema;
-mod sequence;
 mod series;
 mod sum;
 mod tcp;

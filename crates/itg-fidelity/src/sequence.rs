@@ -163,7 +163,7 @@ impl SeqTracker {
 
     /// Takes so many numbers in order, the first of which must be [`SeqTracker::next`].
     #[inline]
-    pub(crate) fn advance(&mut self, count: u64) {
+    pub fn advance(&mut self, count: u64) {
         debug_assert!(self.next().is_some() || count == 0, "there is a number to follow");
         self.max = self.max.map(|max| max + count);
         self.unique += count;
@@ -172,7 +172,7 @@ impl SeqTracker {
 
     /// The number that follows the largest one; `None` when there is none.
     #[inline]
-    pub(crate) fn next(&self) -> Option<u64> {
+    pub fn next(&self) -> Option<u64> {
         self.max?.checked_add(1)
     }
 

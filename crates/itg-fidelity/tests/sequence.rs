@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use itg_stats::sequence::*;
+use itg_fidelity::sequence::*;
 
 /// The obvious twin: sets and lists.
 fn twin(seqs: &[u64]) -> (BTreeSet<u64>, u64, u64) {
