@@ -173,14 +173,19 @@ impl View<'_> {
 
 const PARTS: [&str; 6] = ["planned", "sent", "refused", "left_out", "not_reached", "arrived"];
 /// Further parts that have a number or a reason.
-const MORE_PARTS: [&str; 9] = [
+const MORE_PARTS: [&str; 14] = [
     "duplicated",
     "corrupted",
     "lost.socket",
     "lost.network",
     "lost.checksum",
     "lost.too_late",
+    "lost.sender_host",
+    "lost.rebound",
+    "lost.receiver_gone",
     "lost.unknown",
+    "lost_there",
+    "lost_back",
     "logged",
     "not_logged",
 ];
@@ -207,8 +212,11 @@ pub fn adds_up(view: &str, flow: &Value) {
         (of("sent"), of("arrived"), flow["lost"].as_u64())
     {
         assert_eq!(sent, arrived + lost, "{}", words());
-        let places = ["socket", "network", "unknown"].map(|place| account["lost"][place].as_u64());
-        assert_eq!(places.iter().flatten().sum::<u64>(), lost, "{}", words());
+        let places = account["lost"].as_object().expect("an object").values();
+        assert_eq!(places.filter_map(Value::as_u64).sum::<u64>(), lost, "{}", words());
+        if let (Some(there), Some(back)) = (of("lost_there"), of("lost_back")) {
+            assert_eq!(there + back, lost, "{}", words());
+        }
     }
     if let (Some(arrived), Some(logged), Some(not)) =
         (of("arrived"), of("logged"), of("not_logged"))
@@ -254,6 +262,7 @@ fn compare(case: &Case, view: &View<'_>, side: &str, reverse: bool, [truth, back
         ("/account/arrived", arrivals.arrived()),
         ("/lost", truth.left.abs_diff(arrivals.arrived())),
         ("/account/lost/socket", arrivals.overflowed),
+        ("/account/lost_there", truth.left.abs_diff(truth.arrived())),
     ] {
         let Some(have) = sum(flows(), path) else { continue };
         let accounts: Vec<_> = flows().map(|flow| &flow["account"]).collect();

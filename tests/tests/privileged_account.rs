@@ -106,9 +106,8 @@ fn adds_up(flow: &Value) {
     assert_eq!(of("planned"), parts, "{account:#}");
     if let (Some(arrived), Some(lost)) = (account["arrived"].as_u64(), flow["lost"].as_u64()) {
         assert_eq!(of("sent"), arrived + lost, "{account:#}");
-        let lost_where =
-            ["socket", "network", "unknown"].map(|place| account["lost"][place].as_u64());
-        assert_eq!(lost_where.iter().flatten().sum::<u64>(), lost, "{account:#}");
+        let places = account["lost"].as_object().expect("an object").values();
+        assert_eq!(places.filter_map(Value::as_u64).sum::<u64>(), lost, "{account:#}");
     }
 }
 
@@ -220,6 +219,8 @@ fn what_a_flow_did_not_reach_is_in_each_account() {
     adds_up(&flow);
     assert!(count(&flow["account"], "not_reached") > 300, "{flow:#}");
     assert_eq!(flow["fidelity"]["verdict"], "fail", "{flow:#}");
+    // What was in its buffers is neither the network's nor the socket's.
+    assert_eq!(flow["account"]["lost"]["receiver_gone"], flow["lost"], "{flow:#}");
 
     // An interrupt is the user's wish, and changes no verdict.
     let sending = begin(&[]);
@@ -241,6 +242,50 @@ fn what_a_flow_did_not_reach_is_in_each_account() {
     assert_eq!(parts.iter().sum::<u64>(), 1500, "{account:#}");
     assert!(parts[3] > 300 && flow["lost"].is_null(), "{flow:#}");
     assert_eq!(flow["fidelity"]["verdict"], "fail", "{flow:#}");
+}
+
+/// A translator of addresses that forgets a flow gives it another port: its packets are the flow's, and do not count.
+#[test]
+fn what_comes_from_another_port_of_the_sender_is_told_as_that() {
+    if not_run() || !Path::new(NFT).exists() {
+        return;
+    }
+    let dir = itg_tests::temp_dir();
+    let paths = ["s.itg", "r.itg"].map(|name| dir.path().join(name));
+    let log = paths[0].to_str().expect("UTF-8");
+    let pair = Pair::new();
+    for rule in [
+        "add table ip m",
+        "add chain ip m out { type filter hook postrouting priority 300; }",
+        "add counter ip m moved",
+    ] {
+        run(&pair.sender, NFT, rule);
+    }
+    let mut command = pair.receiver.command(&program("itg-recv"));
+    let receiver = Receiver::run(command.arg("--log").arg(&paths[1]));
+    let mut command = pair.sender.command(&program("itg-send"));
+    let flow = ["--rate", "500pps", "--size", "200", "--packets", "1000", "--log", log];
+    let sending = Running::start(command.args(["10.77.0.2", "--json"]).args(flow));
+    sleep(Duration::from_millis(1200));
+    let rule = "udp length 208 counter name moved udp sport set 40009";
+    run(&pair.sender, NFT, &format!("add rule ip m out {rule}"));
+    let done = sending.finish(LIMIT).exits(0);
+    drop(receiver.stop());
+    let json: Value =
+        serde_json::from_str(&run(&pair.sender, NFT, "-j list counter ip m moved")).expect("JSON");
+    let entries = json["nftables"].as_array().expect("a list");
+    let moved = entries.iter().find_map(|entry| entry["counter"]["packets"].as_u64());
+    let moved = moved.filter(|count| *count > 100).expect("some have moved");
+    let live: Value = serde_json::from_str(&done.out).expect("one object");
+    let [sent, got] = [[paths[0].as_path()], [&paths[1]]].map(|logs| decode(&logs).remove(0));
+    for flow in [&live["flows"][0], &sent, &got, &decode(&paths.each_ref().map(|p| p.as_path()))[0]]
+    {
+        adds_up(flow);
+        let lost = &flow["account"]["lost"];
+        assert_eq!((&lost["rebound"], &lost["network"]), (&moved.into(), &0.into()), "{flow:#}");
+        assert!(flow["foreign_packets"].as_u64().is_none_or(|n| n == 0), "{flow:#}");
+        assert!(flow["notices"].to_string().contains("another port"), "{flow:#}");
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ use itg_node::{FlowOutcome, PeerClock, SendOutcome, ServedFlow, ServedSession};
 use itg_session::{Difference, FlowCounts, FlowMeasure, FlowTotals, SharedDrops, explain_replies};
 use itg_stats::delay::Jitter;
 use itg_stats::fidelity::Fidelity;
+use itg_stats::figures::LossSplit;
 use itg_stats::packet_account::{self, MOST_WALKED, Told};
 use itg_stats::report::{
     ClockReport, DelayBasis, FlowReport, GroupReport, Metrics, REPORT_SCHEMA, Report, TotalReport,
@@ -45,8 +46,7 @@ const LATE_GAPS: f64 = 10.0;
 const NOT_JUDGED: &str = "not judged without the sender's log: add --log FILE to itg-send";
 
 /// Parts of an account that no program knows without a log.
-const IN_A_LOG: [&str; 6] =
-    ["logged", "not_logged", "lost.socket", "lost.network", "lost.checksum", "lost.too_late"];
+const IN_A_LOG: [&str; 3] = ["logged", "not_logged", "lost.too_late"];
 
 /// The two ways of an exchange.
 pub const WAYS: [&str; 2] = ["from here", "to here"];
@@ -65,6 +65,8 @@ struct Ended<'a> {
     side: &'static str,
     /// The figures are those of the replies.
     round_trip: bool,
+    /// Account of its receiver, for such a flow too.
+    there: Option<&'a FlowCounts>,
     totals: Option<&'a FlowTotals>,
     /// Account that the figures are of: the receiver's, or that of the replies.
     counts: Option<&'a FlowCounts>,
@@ -184,6 +186,7 @@ pub fn exchanged(
             path: flow.map(|flow| (flow.from, flow.to)),
             side: "receiver",
             round_trip: false,
+            there: counts,
             totals,
             counts,
             measure: flow.and_then(|flow| flow.measure.as_deref()),
@@ -261,6 +264,7 @@ fn ended_here<'a>(
             path: flow.path,
             side: if round_trip || flow.counts.is_none() { "sender" } else { "receiver" },
             round_trip,
+            there: flow.counts.as_ref(),
             totals: flow.totals.as_ref(),
             counts: counts.as_ref(),
             measure: measure.as_deref(),
@@ -304,6 +308,7 @@ pub fn received(session: &ServedSession) -> Report {
             path: Some((flow.from, flow.to)),
             side: "receiver",
             round_trip: false,
+            there: flow.counts.as_ref(),
             totals: flow.totals.as_ref(),
             counts: flow.counts.as_ref(),
             measure: flow.measure.as_deref(),
@@ -455,6 +460,20 @@ const fn nothing_is_lost(metrics: &mut Metrics) {
     metrics.lost_basis = Some(LossBasis::SenderCount);
 }
 
+/// Lost packets of a flow by the place of their loss.
+fn places(ended: &Ended<'_>, lost: Option<u64>) -> LossSplit {
+    let counts = ended.there;
+    let split = LossSplit {
+        socket: counts.and_then(|counts| counts.socket_drops),
+        checksum: counts.and_then(|counts| counts.more.checksum_drops),
+        rebound: counts.and_then(|counts| counts.more.rebound),
+        receiver_gone: counts.map(|_| 0),
+        sender_host: ended.host_drops,
+        ..LossSplit::default()
+    };
+    if ended.proto.properties().resends { split.of_connection(lost) } else { split.of(lost) }
+}
+
 /// The rest of a flow's account, from both sides.
 fn told_of(ended: &Ended<'_>) -> Told {
     let whole = ended.totals.filter(|totals| totals.reason.is_told_whole());
@@ -475,6 +494,8 @@ fn told_of(ended: &Ended<'_>) -> Told {
         refused_by: ended.refused_by.clone(),
         arrived: ended.counts.map(|counts| counts.unique),
         corrupted: ended.counts.and_then(|counts| counts.more.corrupted),
+        round_trip: ended.round_trip,
+        there: ended.there.map(|counts| counts.unique),
         end: end.map(EndReason::to_string),
         interrupted: end.is_some_and(EndReason::is_interrupted),
         no_plan,
@@ -490,7 +511,7 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
     };
     let volume = volume(ended);
     let mut metrics = counted(ended.totals, ended.counts);
-    metrics.ledger.loss.sender_host = ended.host_drops;
+    metrics.ledger.loss = places(ended, metrics.lost);
     if ended.unsent.is_some() {
         (metrics.sent_packets, metrics.skipped_packets) = (Some(0), Some(0));
         nothing_is_lost(&mut metrics);

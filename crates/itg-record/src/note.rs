@@ -213,6 +213,10 @@ pub struct FlowEnd {
     /// again. `None` where it saw none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub too_late: Option<u64>,
+    /// Different packets that came from another port of the sender's address than the first one did, and were left out:
+    /// an address translator on the way has forgotten the flow. `None` at senders, and in logs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebound: Option<u64>,
     /// Reason of the flow's end, as text for the user.
     pub reason: String,
 }
@@ -242,6 +246,7 @@ impl FlowEnd {
             receive_buffer: None,
             foreign_packets: None,
             too_late: None,
+            rebound: None,
             reason: reason.into(),
         }
     }

@@ -330,6 +330,9 @@ pub struct MoreCounts {
     /// Packets with another payload than their flow's, where payloads were compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corrupted: Option<u64>,
+    /// Different packets that came from another port of the sender's address than the first one did, and were left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebound: Option<u64>,
 }
 
 /// Bytes of a packet for each packet of a bound, at most: 8 Tbit/s.

@@ -29,7 +29,7 @@ impl SharedDrops {
     ) -> Vec<Self> {
         let mut sockets: BTreeMap<SocketAddr, Vec<&mut FlowCounts>> = BTreeMap::new();
         for (at, counts) in counts {
-            if counts.socket_drops > Some(0) {
+            if counts.socket_drops.max(counts.more.checksum_drops) > Some(0) {
                 sockets.entry(at).or_default().push(counts);
             }
         }
@@ -38,12 +38,12 @@ impl SharedDrops {
             // Each has counted since before the first packet of all: the last to end has those of the others.
             let drops = flows.iter().filter_map(|flow| flow.socket_drops).max().unwrap_or(0);
             let flows = flows.into_iter().map(|flow| {
-                flow.socket_drops = None;
+                (flow.socket_drops, flow.more.checksum_drops) = (None, None);
                 flow.flow
             });
             Self { at, flows: flows.collect(), drops }
         });
-        shared.collect()
+        shared.filter(|shared| shared.drops > 0).collect()
     }
 }
 

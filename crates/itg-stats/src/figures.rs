@@ -200,6 +200,12 @@ pub struct LossSplit {
     /// Arrived after the receiver had counted the flow, as far as it saw them; told in the account.
     #[serde(skip)]
     pub too_late: Option<u64>,
+    /// Arrived from another port of the sender's address, and were left out; told in the account.
+    #[serde(skip)]
+    pub rebound: Option<u64>,
+    /// Were in a connection that was over before its receiver had read them; told in the account.
+    #[serde(skip)]
+    pub receiver_gone: Option<u64>,
     /// Dropped by the sender's host below its sockets, of all traffic of the flow's device; told in the account.
     #[serde(skip)]
     pub sender_host: Option<u64>,
@@ -213,7 +219,8 @@ impl LossSplit {
     /// Gives the network the rest of `lost` packets, by what the receiver counted of the others.
     #[must_use]
     pub fn of(self, lost: Option<u64>) -> Self {
-        let here = [self.checksum, self.too_late].into_iter().flatten();
+        let here = [self.checksum, self.too_late, self.rebound, self.receiver_gone];
+        let here = here.into_iter().flatten();
         let network = lost.and_then(|lost| match self.socket {
             Some(socket) => here.fold(lost.checked_sub(socket), |rest, n| rest?.checked_sub(n)),
             // Some of them, or all, may be the socket's.
@@ -222,6 +229,22 @@ impl LossSplit {
         // They may be this flow's, or another one's.
         let network = network.filter(|rest| *rest == 0 || self.sender_host.unwrap_or(0) == 0);
         Self { network, ..self }
+    }
+
+    /// Gives all of the lost packets of a transport that sends again what the path loses to the end of its connection.
+    #[must_use]
+    pub fn of_connection(self, lost: Option<u64>) -> Self {
+        let none = lost.map(|_| 0);
+        Self {
+            socket: none,
+            checksum: none,
+            too_late: none,
+            rebound: none,
+            receiver_gone: lost,
+            sender_host: none,
+            network: none,
+            ..self
+        }
     }
 
     /// Adds those of another flow, but for the network's: see [`LossSplit::of`].
@@ -236,6 +259,8 @@ impl LossSplit {
         self.checksum = plus(self.checksum, other.checksum);
         self.sender_host = plus(self.sender_host, other.sender_host);
         self.too_late = plus(self.too_late, other.too_late);
+        self.rebound = plus(self.rebound, other.rebound);
+        self.receiver_gone = plus(self.receiver_gone, other.receiver_gone);
     }
 }
 

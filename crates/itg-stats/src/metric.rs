@@ -620,19 +620,42 @@ pub const METRICS: &[Metric] = {
         M::packets("account.sent", |m| m.account.sent).is("as `sent_packets`", "ours"),
         M::packets("account.left_out", |m| m.account.left_out).gate("left_out").is("as `skipped_packets`", "ours"),
         M::packets("account.lost.unknown", |m| m.account.lost.unknown)
-            .is("lost packets of which nobody knows where; `lost.socket` and `lost.network` are those of the ledger", "ours"),
+            .is("lost packets of which nobody knows where", "ours"),
         M::packets("unstamped_packets", |m| m.unstamped_packets).csv("unstamped_packets").sum(|m| &mut m.unstamped_packets)
             .line_when(Delays, "Arrivals not stamped", |m| m.unstamped_packets > Some(0))
             .is("arrivals without the kernel's time stamp: their delays end when the program read them, as on TCP", "ours"),
         M::packets("account.logged", |m| m.account.logged).is("packets that arrived and are in the log", "ours"),
         M::packets("account.lost.checksum", |m| m.account.lost.checksum).gate("checksum_drops").csv("checksum_drops")
             .line_when(Packets, "Dropped, wrong checksum", |m| m.account.lost.checksum > Some(0))
+            .sum(|m| &mut m.account.lost.checksum)
             .is("part of `lost` that the kernel dropped at the receiver's socket because the checksum was wrong", "ours"),
         M::packets("account.lost.sender_host", |m| m.account.lost.sender_host).gate("sender_host")
+            .sum(|m| &mut m.account.lost.sender_host)
             .is("part of `lost` that the sender's host dropped below its sockets; known where it dropped none at all", "ours"),
         M::packets("account.lost.too_late", |m| m.account.lost.too_late).gate("too_late").csv("too_late")
             .line_when(Packets, "Arrived too late", |m| m.account.lost.too_late > Some(0))
+            .sum(|m| &mut m.account.lost.too_late)
             .is("part of `lost` that the receiver saw arrive after it had counted the flow (`--drain`)", "ours"),
+        M::packets("account.lost.socket", |m| m.account.lost.socket).sum(|m| &mut m.account.lost.socket)
+            .is("part of `lost` that the receiver's full socket dropped", "ours"),
+        M::packets("account.lost.network", |m| m.account.lost.network).sum(|m| &mut m.account.lost.network)
+            .is("part of `lost` that is left for the network", "ours"),
+        M::packets("account.lost.rebound", |m| m.account.lost.rebound).gate("rebound").csv("rebound")
+            .line_when(Packets, "Came another way", |m| m.account.lost.rebound > Some(0))
+            .sum(|m| &mut m.account.lost.rebound)
+            .is("part of `lost` that came from another port of the sender's address: a NAT forgot the flow", "ours"),
+        M::packets("account.lost.receiver_gone", |m| m.account.lost.receiver_gone).gate("receiver_gone").csv("receiver_gone")
+            .line_when(Packets, "Lost with a connection", |m| m.account.lost.receiver_gone > Some(0))
+            .sum(|m| &mut m.account.lost.receiver_gone)
+            .is("part of `lost` whose connection was over before its receiver had read them", "ours"),
+        M::packets("account.lost_there", |m| m.account.lost_there).gate("lost_there").csv("lost_there")
+            .line_when(Packets, "Lost on the way there", |m| m.account.lost_back > Some(0))
+            .sum(|m| &mut m.account.lost_there)
+            .is("part of `lost` that did not reach the receiver: all of a one-way flow", "RFC 2681, ours"),
+        M::packets("account.lost_back", |m| m.account.lost_back).gate("lost_back").csv("lost_back")
+            .line_when(Packets, "Lost on the way back", |m| m.account.lost_back > Some(0))
+            .sum(|m| &mut m.account.lost_back)
+            .is("part of `lost` that the receiver got, and whose answer did not come back", "RFC 2681, ours"),
         M::packets("lost_at_end", |m| m.lost_at_end).gate("lost_at_end").csv("lost_at_end").sum(|m| &mut m.lost_at_end)
             .line_when(Packets, "Lost at the very end", |m| m.lost_at_end > Some(0))
             .is("part of `lost` behind the last packet of a flow that arrived", "RFC 3357, ours"),

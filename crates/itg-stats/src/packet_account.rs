@@ -9,6 +9,7 @@ use itg_core::flow::Flow;
 use serde::Serialize;
 
 use crate::fidelity::Cause;
+use crate::figures::LossSplit;
 use crate::metric::Metrics;
 
 /// Outcomes of the packets of a plan; a part that is not known is `None`, and `why` says so.
@@ -35,6 +36,10 @@ pub struct PacketAccount {
     pub corrupted: Option<u64>,
     /// Packets that were sent and did not arrive.
     pub lost: LostPackets,
+    /// Lost ones that did not reach the receiver: all of a one-way flow.
+    pub lost_there: Option<u64>,
+    /// Lost ones that the receiver got, and whose answers did not come back: none of a one-way flow.
+    pub lost_back: Option<u64>,
     /// Packets that arrived and are in the log of that side.
     pub logged: Option<u64>,
     /// Packets that arrived and are not in there.
@@ -56,6 +61,10 @@ pub struct LostPackets {
     /// They arrived, but their receiver had counted the flow: so many as it saw; `None` where it saw none, or closed
     /// the port.
     pub too_late: Option<u64>,
+    /// They came from another port of the sender's address, and were left out: a translator of addresses forgot the flow.
+    pub rebound: Option<u64>,
+    /// Their connection was over before its receiver had read them.
+    pub receiver_gone: Option<u64>,
     /// In the network, or in the receiver's host below the socket; in the sender's, too, where that is not told.
     pub network: Option<u64>,
     /// Nobody knows where.
@@ -77,6 +86,10 @@ pub struct Told {
     pub arrived: Option<u64>,
     /// Arrivals with another payload than their flow's.
     pub corrupted: Option<u64>,
+    /// True if its arrivals are answers.
+    pub round_trip: bool,
+    /// Of a round-trip flow the different packets that its receiver got.
+    pub there: Option<u64>,
     /// Reason of the flow's end; `None` where no account of its sender tells it.
     pub end: Option<String>,
     /// True if the user ended it: what was not reached is no fault of the traffic.
@@ -97,9 +110,11 @@ impl Told {
             "arrived" | "duplicated" | "not_logged" => "the receiver told no account",
             "refused_by" if self.refused.is_some() => "the sender's log tells the errors",
             "logged" => "how many arrived, or are not in the log, is not known",
+            "lost_there" | "lost_back" => "the receiver told no account",
             "lost" => "how many were sent, or arrived, is not known",
             "lost.checksum" => "the receiver did not tell it",
             "lost.sender_host" => "the sender did not tell it",
+            "lost.rebound" | "lost.receiver_gone" => "the receiver did not tell it",
             "lost.too_late" => "the receiver saw none, or closed the port",
             _ if part.starts_with("lost.") => {
                 "the receiver's drops are not known, or are more than were lost"
@@ -180,6 +195,17 @@ impl Metrics {
             ..PacketAccount::default()
         };
         account.take(self);
+        account.lost = self
+            .lost
+            .map_or_else(LostPackets::default, |lost| LostPackets::of(lost, &self.ledger.loss));
+        (account.lost_there, account.lost_back) = match account.sent.zip(told.there) {
+            _ if !told.round_trip => (self.lost, self.lost.map(|_| 0)),
+            Some((sent, there)) => {
+                let lost = sent.checked_sub(there);
+                (lost, self.lost.zip(lost).and_then(|(all, there)| all.checked_sub(there)))
+            }
+            None => (self.lost.filter(|lost| *lost == 0), self.lost.filter(|lost| *lost == 0)),
+        };
         self.bitrate_over_plan_bps =
             told.planned_ns.map(|ns| 8e9 * self.bytes as f64 / ns.max(1) as f64);
         let all_told =
@@ -240,6 +266,9 @@ impl Metrics {
         let too_late = self.account.lost.too_late.filter(|count| *count > 0).map(|count| {
             format!("{count} packets came when the receiver had counted the flow, and are told as lost: --drain waits longer")
         });
+        let rebound = self.account.lost.rebound.filter(|count| *count > 0).map(|count| {
+            format!("{count} packets came from another port of the sender's address and were left out: an address translator forgot the flow")
+        });
         let corrupted = self.account.corrupted.filter(|count| *count > 0);
         let corrupted = corrupted
             .map(|count| format!("{count} packets arrived with another payload than their flow's"));
@@ -250,7 +279,7 @@ impl Metrics {
         let here = self.ledger.loss.sender_host.filter(|n| *n > 0 && self.lost > Some(0)).map(|n| {
             format!("the sender's host dropped {n} packets of all traffic of its device; lost ones may be among them (tc -s qdisc)")
         });
-        [at_end, here, too_late, corrupted, limited].into_iter().flatten().collect()
+        [at_end, here, too_late, rebound, corrupted, limited].into_iter().flatten().collect()
     }
 
     /// Adds the refusals of a flow, by error.
@@ -265,6 +294,7 @@ impl Metrics {
     pub fn close_account(&mut self) {
         let mut account = std::mem::take(&mut self.account);
         account.take(self);
+        account.lost.unknown = self.lost.and_then(|lost| lost.checked_sub(account.lost.placed()));
         for part in account.unknown(self.lost) {
             account.note(part, "that of a flow is not known".to_owned());
         }
@@ -294,6 +324,54 @@ impl Metrics {
     }
 }
 
+impl LostPackets {
+    /// Places of so many lost packets; those that are told together only where they are no more than were lost.
+    fn of(lost: u64, told: &LossSplit) -> Self {
+        let LossSplit { socket, checksum, too_late, rebound, receiver_gone, network, .. } = *told;
+        // The drops of the sender's host are those of all its traffic.
+        let sender_host = told.sender_host.filter(|dropped| *dropped == 0);
+        let all = Self {
+            sender_host,
+            socket,
+            checksum,
+            too_late,
+            rebound,
+            receiver_gone,
+            network,
+            unknown: None,
+        };
+        let none = Some(0);
+        if lost == 0 {
+            // Copies may have been dropped; of the packets none was lost anywhere.
+            return Self {
+                sender_host: none,
+                socket: none,
+                checksum: none,
+                too_late: none,
+                rebound: none,
+                receiver_gone: none,
+                network: none,
+                unknown: none,
+            };
+        }
+        match lost.checked_sub(all.placed()) {
+            unknown @ Some(_) => Self { unknown, ..all },
+            None => Self { sender_host, unknown: Some(lost), ..Self::default() },
+        }
+    }
+
+    /// Packets whose place is known.
+    fn placed(&self) -> u64 {
+        let Self {
+            sender_host, socket, checksum, too_late, rebound, receiver_gone, network, ..
+        } = *self;
+        [sender_host, socket, checksum, too_late, rebound, receiver_gone, network]
+            .into_iter()
+            .flatten()
+            .fold(0, u64::saturating_add)
+    }
+}
+
 impl PacketAccount {
     /// Takes the parts that other figures have.
     pub(crate) fn take(&mut self, metrics: &Metrics) {
@@ -304,28 +382,11 @@ impl PacketAccount {
         self.duplicated = metrics.duplicated.filter(|_| self.arrived.is_some());
         self.not_logged = loss.log;
         self.logged = self.arrived.zip(loss.log).and_then(|(all, not)| all.checked_sub(not));
-        let Some(lost) = metrics.lost else { return };
-        let (socket, too_late) = (loss.socket.unwrap_or(0), loss.too_late);
-        let checksum = loss.checksum;
-        let parts = [socket, checksum.unwrap_or(0), too_late.unwrap_or(0)];
-        let elsewhere =
-            parts.iter().try_fold(loss.network.unwrap_or(0), |n, part| n.checked_add(*part));
-        let sender_host = loss.sender_host.filter(|n| *n == 0 || lost == 0).map(|_| 0);
-        self.lost = match loss.network.filter(|_| elsewhere == Some(lost)) {
-            network @ Some(_) => {
-                let socket = Some(socket);
-                LostPackets { sender_host, socket, checksum, too_late, network, unknown: Some(0) }
-            }
-            None => {
-                let unknown = lost.checked_sub(too_late.unwrap_or(0));
-                LostPackets { sender_host, too_late, unknown, ..LostPackets::default() }
-            }
-        };
     }
 
     /// Parts that are not known.
     fn unknown(&self, lost: Option<u64>) -> impl Iterator<Item = &'static str> + use<> {
-        let LostPackets { sender_host, socket, checksum, too_late, network, unknown } = self.lost;
+        let of = self.lost;
         let by_error = self.refused_by.values().fold(0, |sum: u64, n| sum.saturating_add(*n));
         let parts = [
             ("sent", self.sent),
@@ -337,12 +398,16 @@ impl PacketAccount {
             ("duplicated", self.duplicated),
             ("corrupted", self.corrupted),
             ("lost", lost),
-            ("lost.sender_host", sender_host),
-            ("lost.socket", socket),
-            ("lost.checksum", checksum),
-            ("lost.too_late", too_late),
-            ("lost.network", network),
-            ("lost.unknown", unknown),
+            ("lost_there", self.lost_there),
+            ("lost_back", self.lost_back),
+            ("lost.sender_host", of.sender_host),
+            ("lost.socket", of.socket),
+            ("lost.checksum", of.checksum),
+            ("lost.too_late", of.too_late),
+            ("lost.rebound", of.rebound),
+            ("lost.receiver_gone", of.receiver_gone),
+            ("lost.network", of.network),
+            ("lost.unknown", of.unknown),
             ("logged", self.logged),
             ("not_logged", self.not_logged),
         ];

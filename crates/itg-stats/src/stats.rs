@@ -145,6 +145,8 @@ pub struct Facts<'a> {
     pub host_drops: Option<u64>,
     /// Different packets that arrived after the receiver had counted the flow, as far as it saw them.
     pub too_late: Option<u64>,
+    /// Different packets that came from another port of the sender's address, and were left out.
+    pub rebound: Option<u64>,
     /// Packets that arrived, but are not in the receiver's log.
     pub unlogged: Option<u64>,
     /// True if the log that has the arrivals breaks off before the flow ends.
@@ -605,19 +607,20 @@ impl FlowStats {
         // What is dropped on the way there has no reply; the log of the receiver is not that of the replies.
         let here = self.setup.side == Side::Receiver || self.setup.meter == Meter::Owd;
         let (drops, log) = (facts.socket_drops, facts.unlogged.filter(|_| here));
-        // Drops of several flows are told with each of them. And no path loses what is sent again: it was in a buffer.
-        let shared = facts.shared_drops && drops.max(facts.checksum_drops) > Some(0);
-        let own = !(shared || facts.resends && lost > Some(0));
-        LossSplit {
+        // Drops of several flows are told with each of them.
+        let own = !(facts.shared_drops && drops.max(facts.checksum_drops) > Some(0));
+        let split = LossSplit {
             skipped: facts.skipped_packets,
             socket: drops.filter(|_| own),
             checksum: facts.checksum_drops.filter(|_| own),
             log,
             too_late: facts.too_late,
+            rebound: facts.rebound,
+            receiver_gone: facts.received_unique.map(|_| 0),
             sender_host: facts.host_drops,
             network: None,
-        }
-        .of(lost.filter(|_| own))
+        };
+        if facts.resends { split.of_connection(lost) } else { split.of(lost.filter(|_| own)) }
     }
 
     /// Bytes of packets that had arrived before.

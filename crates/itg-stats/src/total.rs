@@ -39,8 +39,6 @@ pub(crate) struct Totals {
     bursts_known: bool,
     counts: Sums,
     unknown_network: bool,
-    /// That of a flow's sender told no drops of its host.
-    unknown_host: bool,
     unknown_socket: bool,
     unknown_bursts: bool,
     delay: DelayStats,
@@ -127,7 +125,6 @@ impl Totals {
         sums.excess_packets = sums.excess_packets.saturating_add(metrics.excess_packets);
         let split = &metrics.ledger.loss;
         self.unknown_network |= split.network.is_none();
-        self.unknown_host |= split.sender_host.is_none();
         self.unknown_socket |= facts.shared_drops;
         // A stream has no such drops.
         self.unknown_socket |= !facts.stream && split.socket.is_none() && metrics.lost > Some(0);
@@ -298,8 +295,7 @@ impl Totals {
         let (socket, checksum) = (own(self.split.socket), own(self.split.checksum));
         let lost = metrics.lost.filter(|_| !self.unknown_network);
         let skipped = metrics.skipped_packets;
-        let sender_host = self.split.sender_host.filter(|_| !self.unknown_host);
-        let split = LossSplit { skipped, socket, checksum, sender_host, ..self.split }.of(lost);
+        let split = LossSplit { skipped, socket, checksum, ..self.split }.of(lost);
         let negative = metrics.negative_delays;
         if self.one_way && self.round_trip {
             metrics.delay_basis = None;

@@ -322,7 +322,7 @@ fn planted_faults_are_found() {
 /// Packets that are sent again are not lost in the network.
 #[test]
 fn packets_of_a_connection_that_broke_were_in_a_buffer() {
-    for (proto, network, unknown) in [(Proto::Tcp, None, 3), (Proto::Udp, Some(3), 0)] {
+    for (proto, network, gone) in [(Proto::Tcp, 0, 3), (Proto::Udp, 3, 0)] {
         let spec = spec(1, "constant(1ms)", "constant(100)", 20).proto(proto);
         let mut log = TestLog::new(Side::Receiver, "b");
         log.flow(0, &spec, ["a", "b"]);
@@ -355,8 +355,8 @@ fn packets_of_a_connection_that_broke_were_in_a_buffer() {
         let flow = &analysis.finish().flows[0];
         let lost = flow.metrics.account.lost;
         assert_eq!(
-            (flow.metrics.lost, lost.network, lost.unknown),
-            (Some(3), network, Some(unknown))
+            (flow.metrics.lost, lost.network, lost.receiver_gone, lost.unknown),
+            (Some(3), Some(network), Some(gone), Some(0))
         );
         let told =
             flow.notices.iter().any(|notice| notice.starts_with("3 packets were in a buffer"));

@@ -194,7 +194,7 @@ impl Table {
             match flow.origins.judge(from, &self.allowed) {
                 Sender::Known => return Some(slot),
                 Sender::New => new = new.or(Some(slot)),
-                Sender::Stranger => first = first.or(Some(slot)),
+                Sender::Rebound | Sender::Stranger => first = first.or(Some(slot)),
             }
         }
         new.or(first)

@@ -33,7 +33,7 @@ pub(super) struct Closed {
 }
 
 /// Packets with successive numbers and equal sizes that name a flow: the bytes of the first, as far as they are here.
-pub(super) struct Latecomers<'a> {
+pub(super) struct Naming<'a> {
     pub(super) header: PacketHeader,
     pub(super) proto: Proto,
     pub(super) bytes: &'a [u8],
@@ -56,12 +56,12 @@ impl ClosedFlows {
     }
 
     /// Takes packets of no flow that is open; returns true if they come from the sender of one that was.
-    pub(super) fn take(&mut self, came: &Latecomers<'_>, allowed: &[IpAddr]) -> bool {
+    pub(super) fn take(&mut self, came: &Naming<'_>, allowed: &[IpAddr]) -> bool {
         let slot = (came.header.handle & 0xFFFF) as usize;
         let Some(flow) = self.0.get_mut(&slot) else { return false };
         let its = flow.handle == came.header.handle
             && flow.proto == came.proto
-            && flow.origins.judge(came.from, allowed) != Sender::Stranger
+            && matches!(flow.origins.judge(came.from, allowed), Sender::Known | Sender::New)
             && flow.key.as_ref().is_none_or(|key| key.holds(came.bytes, came.size));
         if its {
             flow.arrivals.count(came.header.seq, came.packets, came.size);

@@ -6,7 +6,7 @@ use itg_core::payload_check::PayloadCheck;
 use itg_record::MAX_RUN;
 
 use super::Port;
-use super::closed::Latecomers;
+use super::closed::Naming;
 use super::stream::StreamEvents;
 use super::table::{Arrival, Decoded, Message, Table};
 use crate::frames::{Frames, Passing};
@@ -60,19 +60,23 @@ impl Table {
             Some(run) => Some(run.header),
             None => PacketHeader::parse(&rest[..taken]),
         };
-        let mut too_late = false;
+        // Packets of a flow that do not count for it.
+        let mut its = false;
         let flow = header.and_then(|header| {
-            let Some(slot) = self.find(header.handle, port.proto, port.owner) else {
-                let (proto, from, packets) = (port.proto, message.from, count);
-                let bytes = &rest[..taken];
-                let came = Latecomers { header, proto, bytes, size, packets, from };
-                too_late = port.owner.is_none() && self.closed.take(&came, &self.allowed);
+            let (proto, from, packets) = (port.proto, message.from, count);
+            let came = || Naming { header, proto, bytes: &rest[..taken], size, packets, from };
+            let Some(slot) = self.find(header.handle, proto, port.owner) else {
+                its = port.owner.is_none() && self.closed.take(&came(), &self.allowed);
                 return None;
             };
             if !self.proves(slot, &rest[..taken], size) {
                 return None;
             }
-            self.is_from(slot, message.from, count).then_some((slot, header))
+            if self.is_from(slot, from, count) {
+                return Some((slot, header));
+            }
+            its = self.is_rebound(slot, &came());
+            None
         });
         if self.checks > 0
             && let Some((slot, header)) = &flow
@@ -80,8 +84,8 @@ impl Table {
         {
             check.packets(header.seq, count, size as usize, &rest[..taken]);
         }
-        // Those that are too late are nobody else's.
-        Decoded { flow, count: if too_late { 0 } else { count }, size, taken }
+        // Those that are too late, or came another way, are nobody else's.
+        Decoded { flow, count: if its { 0 } else { count }, size, taken }
     }
 
     /// Takes the packets in the next bytes of a stream.

@@ -546,6 +546,7 @@ impl Rx {
             introduced: false,
             drops_before,
             stream_over: false,
+            rebound: None,
             connected: false,
             ending: None,
         });

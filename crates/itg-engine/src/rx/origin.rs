@@ -61,6 +61,8 @@ pub(super) enum Sender {
     Known,
     /// The flow's sender, whose first packet this is.
     New,
+    /// Its address, at another port than its first packet had.
+    Rebound,
     /// Another source.
     Stranger,
 }
@@ -78,6 +80,7 @@ impl Origins {
             (None, Some(from)) if self.may.includes(from) || allowed.contains(&from.ip()) => {
                 Sender::New
             }
+            (Some(source), Some(from)) if source.ip() == from.ip() => Sender::Rebound,
             _ => Sender::Stranger,
         }
     }
@@ -172,7 +175,7 @@ mod tests {
         let allowed = [at("10.0.0.9:0").ip()];
         for (from, want) in [
             ("10.0.0.1:5", Sender::Known),
-            ("10.0.0.1:6", Sender::Stranger),
+            ("10.0.0.1:6", Sender::Rebound),
             ("10.0.0.9:5", Sender::Stranger),
         ] {
             assert_eq!(origins.judge(Some(at(from)), &allowed), want, "{from}");

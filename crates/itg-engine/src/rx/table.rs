@@ -21,7 +21,7 @@ use itg_socket::socket::{icmp_type, plain};
 use socket2::Socket;
 
 use super::classic::Places;
-use super::closed::{Closed, ClosedFlows};
+use super::closed::{Closed, ClosedFlows, Naming};
 use super::origin::{Awaited, Origins, Sender};
 use super::{Drain, PacketFormat, Port, RxEnded, RxFlow};
 use crate::clock_pair::UnixClock;
@@ -45,6 +45,8 @@ pub(super) struct Flow {
     pub(super) stream_over: bool,
     /// Sources of its packets.
     pub(super) origins: Origins,
+    /// Packets that came from another port of its sender's address; none have where there is nothing.
+    pub(super) rebound: Option<Box<Arrivals>>,
     /// True once a data connection has been taken for it.
     pub(super) connected: bool,
     pub(super) ending: Option<Ending>,
@@ -65,8 +67,17 @@ impl Flow {
                 missing: Some(self.arrivals.missing()),
                 checksum_drops: lost.checksum_drops,
                 corrupted: self.rx.check.as_ref().and_then(PayloadCheck::corrupted),
+                rebound: self.rebound(),
             },
         }
+    }
+}
+
+impl Flow {
+    /// Different packets that came from another port of its sender's address; D-ITG's name no flow for sure.
+    pub(super) fn rebound(&self) -> Option<u64> {
+        let count = self.rebound.as_ref().map_or(0, |rebound| rebound.unique());
+        self.rx.classic.is_none().then_some(count)
     }
 }
 
@@ -336,7 +347,7 @@ impl Table {
                 from.into_iter().for_each(|from| flow.rx.live.came_from(from));
                 true
             }
-            Sender::Stranger => {
+            Sender::Rebound | Sender::Stranger => {
                 flow.origins.remember(from);
                 // Packets of no flow are not counted there: others' echoes come, too.
                 if flow.rx.proto == Proto::Icmp {
@@ -346,6 +357,19 @@ impl Table {
                 false
             }
         }
+    }
+
+    /// Takes packets that [`Table::is_from`] has refused; returns true if they came from another port of their sender's
+    /// address.
+    #[cold]
+    pub(super) fn is_rebound(&mut self, slot: usize, came: &Naming<'_>) -> bool {
+        let Some(flow) = self.flows.get_mut(slot).and_then(Option::as_mut) else { return false };
+        let its = flow.origins.judge(came.from, &self.allowed) == Sender::Rebound;
+        if its {
+            let rebound = flow.rebound.get_or_insert_default();
+            rebound.count(came.header.seq, came.packets, came.size);
+        }
+        its
     }
 
     /// Returns true if a connection from there may belong to a flow.
@@ -477,7 +501,7 @@ impl Table {
         self.awaited.came(&flow.rx, &mut flow.origins, None);
         self.awaited.tidy();
         flow.rx.live.end();
-        let mut told = None;
+        let (mut told, rebound) = (None, flow.rebound());
         if let Some(info) = &mut flow.rx.introduction
             && let Some(log) =
                 flow.rx.log.and_then(|id| self.logs.get_mut(id)).and_then(Option::as_mut)
@@ -502,6 +526,7 @@ impl Table {
                 checksum_errors: lost.udp_errors.map(|errors| errors.checksum).filter(|n| *n > 0),
                 receive_buffer: flow.rx.receive_buffer,
                 foreign_packets: Some(lost.foreign),
+                rebound,
                 ..FlowEnd::new(info.index, reason)
             };
             log.producer.note(Note::FlowEnd(end.clone()));

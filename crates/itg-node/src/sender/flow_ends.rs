@@ -32,6 +32,8 @@ impl FlowEnds {
             received_unique: Some(counts.unique),
             received_bytes: Some(counts.bytes),
             socket_drops: counts.socket_drops,
+            checksum_drops: counts.more.checksum_drops,
+            rebound: counts.more.rebound,
             corrupted_packets: counts.more.corrupted,
             host_drops,
             ..end

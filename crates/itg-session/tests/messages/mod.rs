@@ -373,7 +373,7 @@ pub fn any_counts(ids: u32) -> impl Strategy<Value = FlowCounts> {
                 socket_drops,
                 foreign,
                 log_lost_records,
-                more: MoreCounts { missing, checksum_drops, corrupted },
+                more: MoreCounts { missing, checksum_drops, corrupted, rebound: missing },
             }
         },
     )

@@ -37,6 +37,7 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
         shared_drops: [Some(object), peer].into_iter().flatten().any(|o| o.shares_drops),
         host_drops: sender.and_then(|owners| owners.sum(|end| end.host_drops)),
         too_late: receiver.and_then(|owners| owners.told(|end| end.too_late)),
+        rebound: owners::received(sender, receiver, |end| end.rebound),
         unlogged: owners::unlogged(sender, receiver),
         breaks_off: lack == Lack::Tail,
         lacks_records: lack == Lack::Some,
@@ -102,6 +103,8 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
         refused_by: sender.owners.refused_by(),
         arrived: counted.or(logged),
         corrupted: corrupted.filter(|_| one_way),
+        round_trip: !one_way,
+        there: facts.received_unique,
         interrupted: sender.owners.interrupted(),
         end: reason.filter(|_| facts.sent_packets.is_some()),
         no_plan,
@@ -121,7 +124,6 @@ fn why_not(
         () if facts.shared_drops => {
             Some("flows came to one socket: whose packets it dropped is not known")
         }
-        () if facts.resends => Some("its transport sends again what the network loses"),
         () => None,
     };
     let logged = match arrivals {
