@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use itg_cli::{Gates, refuse};
+use itg_cli::{Gates, read_text, refuse};
 use itg_experiment::{Experiment, Manifest};
 use itg_report::{Around, Chart};
 use itg_stats::Report;
@@ -58,7 +58,7 @@ impl OutputArgs {
         let mut gates = Gates { list: self.fail_if.clone(), allow_unknown: self.allow_unknown };
         if let Some(path) = &self.gates {
             let name = path.display().to_string();
-            let text = fs::read_to_string(path)
+            let text = read_text(path)
                 .map_err(|error| refuse(format!("{name}: cannot be read: {error}")))?;
             gates.add(&Experiment::parse(&text, &name).map_err(refuse)?, &name)?;
         }
@@ -72,7 +72,7 @@ impl OutputArgs {
     pub(crate) fn add_manifest(&self, report: &mut Report) -> anyhow::Result<()> {
         let Some(path) = &self.manifest else { return Ok(()) };
         let name = path.display();
-        let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"))?;
+        let text = read_text(path).with_context(|| format!("{name}: cannot be read"))?;
         let manifest = Manifest::parse(&text).with_context(|| format!("{name}"))?;
         if let serde_json::Value::Object(facts) = serde_json::to_value(&manifest)? {
             report.manifest.extend(facts);

@@ -14,7 +14,7 @@ use itg_cli::{
     log_failure, nothing_sent, print, read_secret, received, refuse, result_text, say,
     serve_receiver,
 };
-use itg_core::text::visible;
+use itg_core::text::from_peer;
 use itg_core::units::{
     BitRate, Rate, format_bytes, format_duration_ns, parse_bytes, parse_duration_ns,
 };
@@ -457,7 +457,7 @@ fn tell(session: &ServedSession, json: bool, words: WordArgs) -> Result<()> {
     if words.quiet {
         return Ok(());
     }
-    let (peer, host, run) = (session.peer, visible(&session.host), &session.run);
+    let (peer, host, run) = (session.peer, from_peer(&session.host), &session.run);
     let told = session.flows.values().all(|flow| flow.totals.is_some());
     if told && nothing_sent(&report) {
         return print(&format!("sender {peer} ({host}), run {run}: it sent nothing\n"));

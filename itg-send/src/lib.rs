@@ -21,10 +21,10 @@ use itg_classic::send::carried_sizes;
 use itg_cli::{
     Gates, Help, LoadArgs, PacingArgs, PeerArgs, Program, SenderMetrics, Sending, Signals,
     Unreached, WordArgs, account, announce, draw_run, draw_seed, finish, load_within, promised,
-    refuse, result_text, say, send_plan_observed, sent, unreached,
+    read_text, refuse, result_text, say, send_plan_observed, sent, unreached,
 };
 use itg_core::flow::Proto;
-use itg_core::text::visible;
+use itg_core::text::from_peer;
 use itg_engine::LogOutcome;
 use itg_engine::pacing::Level;
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, TimeSpan};
@@ -214,7 +214,7 @@ async fn to_itg(
     signals: &Signals,
 ) -> Result<u8> {
     let program = Program::started("itg-send", env!("CARGO_PKG_VERSION"));
-    let metrics = SenderMetrics::start(request.output.metrics, program, words.quiet).await?;
+    let metrics = SenderMetrics::start(&request.output.metrics, program, words.quiet).await?;
     let sending = Sending {
         start: Start::Soon,
         plan: &request.plan,
@@ -327,14 +327,14 @@ pub(crate) fn closed_ports(plan: &Plan, outcome: &SendOutcome) -> Vec<String> {
 pub(crate) fn tell_of_logs(outcome: &SendOutcome) {
     let own = outcome.log.iter().map(|log| (log.to_string(), log.lost_records, log.error.as_ref()));
     let remote = outcome.remote_logs.iter().map(|(receiver, log)| {
-        let (file, receiver) = (visible(&log.file), receiver.ip());
+        let (file, receiver) = (from_peer(&log.file), receiver.ip());
         let words = format!("log {file} on {receiver}: {} records", log.records);
         (words, log.lost_records, log.error.as_ref())
     });
     for (words, lost, error) in own.chain(remote) {
         say(words);
         if let Some(error) = error {
-            say(format_args!("itg-send: {} ({lost} records lost)", visible(error)));
+            say(format_args!("itg-send: {} ({lost} records lost)", from_peer(error)));
         }
     }
 }
@@ -442,9 +442,8 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let counts: Vec<_> = flows.iter().map(|flow| flow.count.unwrap_or(1)).collect();
     let experiment = Experiment { schema: 1, name, flows, ..Experiment::default() };
     let seed = args.seed.map_or_else(draw_seed, |seed| seed.0);
-    let mut files = |name: &str| {
-        fs::read_to_string(name).map_err(|error| format!("cannot read `{name}`: {error}"))
-    };
+    let mut files =
+        |name: &str| read_text(name).map_err(|error| format!("cannot read `{name}`: {error}"));
     let inputs = PlanInputs { sizes: sizes(args.how.classic), ..PlanInputs::new(seed, &mut files) };
     let plan = Plan::resolve(&experiment, inputs).map_err(refuse)?;
     let receivers = plan.flows.iter().map(|flow| (flow.to.clone(), receiver)).collect();

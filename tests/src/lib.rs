@@ -43,7 +43,7 @@ pub use intervals::{IntervalLine, interval_lines};
 pub use itg_testkit::child::{Output, Running};
 pub use itg_testkit::host::{
     Tmpfs, clock_ticks, free_port, in_parallel, leave_out, not_run, open_files, temp_dir,
-    two_ports, wait_for,
+    two_ports, wait_for, write_secret,
 };
 pub use log_server::{LogServer, experiments, stored};
 pub use namespace::{Namespace, Pair, Switch};

@@ -250,7 +250,7 @@ fn an_agent_starts_with_keys_that_prove_something_or_not_at_all() {
     for (keys, words) in [
         (mode("all", 0o644), &["node.key: others can read it (mode 0644)", "chmod 600"][..]),
         (mode("group", 0o640), &["node.key: others can read it (mode 0640)", "chmod 600"]),
-        (mode("writable", 0o602), &["node.key: others can read it (mode 0602)"]),
+        (mode("writable", 0o602), &["node.key: others can change it (mode 0602)"]),
         (expired, &["node.pem: the keys have expired", "itg-cluster keys"]),
         (mixed, &["node.pem: it does not fit ca.pem", "itg-cluster keys"]),
     ] {

@@ -2,7 +2,6 @@
 //! same.
 #![allow(missing_docs, reason = "tests")]
 
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
@@ -199,7 +198,7 @@ fn a_crowd_without_the_secret_keeps_nobody_from_a_log_server() {
     in_parallel(&rows, |says| {
         let (store, keys) = (temp_dir(), temp_dir());
         let secret = keys.path().join("secret");
-        fs::write(&secret, "between us\n").expect("written");
+        itg_tests::write_secret(&secret, "between us\n");
         let path = secret.display().to_string();
         let server = LogServer::start(store.path(), &["--secret-file", &path]);
         let crowd = crowd(500, CROWDED, server.address, says);

@@ -109,7 +109,7 @@ fn proven(key: &PacketKey, handle: u32, seq: u64, sent_ns: u64) -> Vec<u8> {
 /// A receiver with a secret, and the file that has it.
 fn with_secret(dir: &Path) -> (Receiver, String) {
     let file = dir.join("secret");
-    fs::write(&file, "a secret\n").expect("written");
+    itg_tests::write_secret(&file, "a secret\n");
     let file = file.display().to_string();
     (Receiver::start(&["--secret-file", &file]), file)
 }
@@ -175,7 +175,7 @@ fn senders_and_receivers_with_one_secret_agree_and_others_are_told_why_not() {
     let dir = temp_dir();
     let (receiver, secret) = with_secret(dir.path());
     let other = dir.path().join("other").display().to_string();
-    fs::write(&other, "another secret").expect("written");
+    itg_tests::write_secret(&other, "another secret");
     let at = receiver.at();
     let plain = [at.as_str(), "--packets", "30", "--idt", "constant(1ms)"];
     let auth = |file| [&plain[..], &["--auth", "--secret-file", file]].concat();

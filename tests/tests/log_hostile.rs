@@ -477,7 +477,7 @@ fn a_proof_holds_for_one_registration_alone() {
     type Change = fn(&mut Registration);
     let dir = temp_dir();
     let secret = dir.path().join("secret");
-    fs::write(&secret, "open sesame").expect("writable");
+    itg_tests::write_secret(&secret, "open sesame");
     let args = ["--secret-file".as_ref(), secret.as_os_str()];
     let server = LogServer::start(&dir.path().join("store"), &args);
     let right = who(1, Transport::Tcp);

@@ -167,8 +167,8 @@ fn l_4_blocks_wait_in_the_spool_while_the_server_is_away_and_are_sent_when_it_is
 fn a_server_that_does_not_want_us_is_named() {
     let dir = temp_dir();
     let (right, wrong) = (dir.path().join("right"), dir.path().join("wrong"));
-    fs::write(&right, "correct horse\n").expect("writable");
-    fs::write(&wrong, "battery staple\n").expect("writable");
+    itg_tests::write_secret(&right, "correct horse\n");
+    itg_tests::write_secret(&wrong, "battery staple\n");
     let [right, wrong] = [&right, &wrong].map(|path| path.to_str().expect("UTF-8").to_owned());
     let store = temp_dir();
     let server = LogServer::start(store.path(), &["--secret-file", &right]);

@@ -148,7 +148,7 @@ fn round_trips_bursts_and_proofs_work_as_ever() {
         let pair = Pair::new();
         let dir = temp_dir();
         let secret = dir.path().join("secret");
-        std::fs::write(&secret, "a secret of some length\n").expect("room");
+        itg_tests::write_secret(&secret, "a secret of some length\n");
         let secret = secret.to_str().expect("UTF-8");
         let receiver = receiver(&pair, &[&taking(mode)[..], &["--secret-file", secret]].concat());
         for to in ["10.77.0.2", "fd77::2"] {

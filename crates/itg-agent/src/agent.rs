@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use itg_cli::{Failure, Program, Signals, WordArgs, promised, refuse, say};
+use itg_cli::{Failure, MetricsArgs, Program, Signals, WordArgs, promised, refuse, say};
 use itg_control::{Command, ControlRequest, Phase, TOO_LATE, fence_wait};
 use itg_core::units::parse_duration_ns;
 use itg_node::metrics::MetricsServer;
@@ -82,10 +82,8 @@ pub struct AgentArgs {
     /// payload files is allowed
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Tell Prometheus at http://ADDR:PORT/metrics what this node does; not encrypted, open to
-    /// every host that reaches it
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     /// Log when one of N packets left the network stack of this host (the kernel's transmit stamps; one-way UDP in
     /// exact mode) [default: none; where the experiment's pacing is txtime: 16]
     #[arg(long, value_name = "N")]
@@ -180,8 +178,8 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
                 "itg-cluster agent: listening on {listen}, data on {data}; end with Ctrl-C"
             ));
         }
-        if let Some(at) = args.metrics {
-            agent.serve_metrics(at).await?;
+        if let Some(server) = args.metrics.bind(words.quiet).await? {
+            agent.serve_metrics(server);
         }
         tokio::spawn(agent.trust.clone().warn_of_expiry());
         let resumed = agent.resume().await;
@@ -222,19 +220,15 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
 }
 
 impl Agent {
-    /// Serves Prometheus at this address from here on.
-    async fn serve_metrics(self: &Arc<Self>, at: SocketAddr) -> Result<()> {
-        let server = MetricsServer::bind(at)
-            .await
-            .map_err(|error| Failure::new(1, format!("metrics on {at}: {error}")))?
-            .writing_to([self.dir.clone()]);
+    /// Serves Prometheus from here on.
+    fn serve_metrics(self: &Arc<Self>, server: MetricsServer) {
+        let server = server.writing_to([self.dir.clone()]);
         let agent = Arc::clone(self);
         let program = Program::started("itg-cluster agent", env!("CARGO_PKG_VERSION"));
         tokio::spawn(server.serve(move || {
             let agent = Arc::clone(&agent);
             async move { page(program, agent.trust.days_left(), &agent.facts().await) }
         }));
-        Ok(())
     }
 
     /// Lets a program in that proves to belong to the cluster, as long as there is room.

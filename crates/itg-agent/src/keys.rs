@@ -14,9 +14,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use itg_cli::{refuse, say};
 use itg_socket::host::random_u64;
-use itg_trust::{
-    CA, CERTIFICATE, KEY, NAME, REVOKED, Role, node_label, node_name, unreadable_for_others,
-};
+use itg_trust::{CA, CERTIFICATE, KEY, NAME, REVOKED, Role, node_label, node_name, read_key};
 use jiff::civil::Date;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
@@ -326,10 +324,7 @@ impl Record {
     }
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>> {
-        let path = self.dir.join(CA_KEY);
-        unreadable_for_others(&path).map_err(refuse)?;
-        let pem = fs::read_to_string(&path)
-            .map_err(|error| refuse(format!("key file {}: {error}", path.display())))?;
+        let pem = String::from_utf8(read_key(&self.dir, CA_KEY, true).map_err(refuse)?)?;
         Ok(Issuer::new(authority_until(self.until()?)?, KeyPair::from_pem(&pem)?))
     }
 

@@ -1,12 +1,11 @@
 //! Policy file of an agent: what it refuses to every caller.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::Result;
-use itg_cli::refuse;
+use itg_cli::{read_text, refuse};
 use itg_core::flow::Payload;
 use itg_core::rate::AS_ASKED_PPM;
 use itg_core::units::{Rate, format_bit_rate, format_duration_ns};
@@ -53,8 +52,8 @@ impl Policy {
     /// Reads a policy file.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let name = path.display();
-        let text = fs::read_to_string(path)
-            .map_err(|error| refuse(format!("policy file {name}: {error}")))?;
+        let text =
+            read_text(path).map_err(|error| refuse(format!("policy file {name}: {error}")))?;
         Self::parse(&text).map_err(|error| refuse(format!("policy file {name}: {error}")))
     }
 

@@ -1,13 +1,12 @@
 //! Connections that both ends have proved to belong to one cluster (mutual TLS), and what a console signs.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use itg_cli::{Failure, refuse};
-use itg_trust::{Holder, KEY, KeyDir, Role, server_name};
+use itg_trust::{Holder, KEY, KeyDir, Role, read_key, server_name};
 use rcgen::{KeyPair, SigningKey as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -86,9 +85,7 @@ impl Trust {
 
     /// Vouches, as the console of a run, for its members.
     pub(crate) fn vouch(&self, run: &str, addresses: &[String]) -> Result<Warrant> {
-        let path = self.0.dir().join(KEY);
-        let pem =
-            fs::read_to_string(&path).with_context(|| format!("key file {}", path.display()))?;
+        let pem = String::from_utf8(read_key(self.0.dir(), KEY, true)?)?;
         let signature = KeyPair::from_pem(&pem)?.sign(&agreed(run, addresses)?)?;
         let chain = self.0.keys().chain().iter().map(|one| one.to_vec()).collect();
         Ok(Warrant { chain, signature })

@@ -39,11 +39,13 @@ mod sending;
 mod signals;
 #[cfg(feature = "net")]
 mod terminal;
+mod text_file;
 mod unreached;
 
 pub use failure::{Failure, finish, refuse};
 pub use gates::{Gates, Judged};
 pub use help::{Help, command, parse};
+pub use text_file::{read_file, read_text};
 pub use unreached::{Unreached, unreached};
 pub use verbosity::{WordArgs, print, say};
 pub use version::version_text;

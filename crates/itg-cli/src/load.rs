@@ -15,6 +15,7 @@ use itg_experiment::sweep::{Case, Sweep};
 use itg_experiment::{Experiment, Manifest, Plan, PlanInputs, Seed, TimeSpan};
 
 use crate::failure::refuse;
+use crate::text_file::read_text;
 
 /// The experiment and what replaces parts of it.
 #[derive(Clone, Debug, Args)]
@@ -65,7 +66,7 @@ pub fn load_within(
     sizes: Option<fn(Proto) -> RangeInclusive<u32>>,
 ) -> Result<Loaded> {
     let origin = args.file.display().to_string();
-    let text = fs::read_to_string(&args.file)
+    let text = read_text(&args.file)
         .map_err(|error| refuse(format!("cannot read experiment file `{origin}`: {error}")))?;
     load_text(args, text, sizes)
 }
@@ -99,7 +100,7 @@ pub enum Asked {
 /// The fault of the request.
 pub fn load_any(args: &LoadArgs) -> Result<Asked> {
     let origin = args.file.display().to_string();
-    let text = fs::read_to_string(&args.file)
+    let text = read_text(&args.file)
         .map_err(|error| refuse(format!("cannot read experiment file `{origin}`: {error}")))?;
     match Sweep::read(&text, &origin).map_err(refuse)? {
         Some(sweep) => Ok(Asked::Sweep(Box::new(sweep), text)),
@@ -153,8 +154,7 @@ fn planned(
     let base = args.file.parent().unwrap_or_else(|| Path::new(""));
     let mut files = |name: &str| {
         let path = base.join(name);
-        fs::read_to_string(&path)
-            .map_err(|error| format!("cannot read `{}`: {error}", path.display()))
+        read_text(&path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))
     };
     let profiles = match &args.profiles {
         Some(dir) => read_profiles(dir).map_err(|error| refuse(format!("{error:#}")))?,
@@ -174,7 +174,7 @@ fn read_profiles(dir: &Path) -> Result<BTreeMap<String, String>> {
             continue;
         }
         let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
-        let text = fs::read_to_string(&path)
+        let text = read_text(&path)
             .with_context(|| format!("cannot read profile `{}`", path.display()))?;
         profiles.insert(name.to_owned(), text);
     }

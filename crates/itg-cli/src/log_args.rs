@@ -1,8 +1,8 @@
 //! Destination of a program's own log: a file, or a log server.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -318,11 +318,11 @@ impl LogArgs {
 /// Reads a secret; line ends at its end do not belong to it.
 ///
 /// # Errors
-/// A file that cannot be read, or is empty.
+/// A file that cannot be read, that others can read or change, or that is empty.
 pub fn read_secret(path: &Path) -> Result<Vec<u8>> {
     let file = path.display();
-    let mut secret =
-        fs::read(path).map_err(|error| refuse(format!("secret file {file}: {error}")))?;
+    let read = itg_trust::read_guarded(path, true);
+    let mut secret = read.map_err(|why| refuse(format!("secret file {file}: {why}")))?;
     while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         secret.pop();
     }

@@ -27,12 +27,16 @@ use crate::failure::Failure;
 use crate::verbosity::say;
 
 /// Option of programs that have a page for Prometheus.
-#[derive(Clone, Copy, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct MetricsArgs {
     /// Tell Prometheus at http://ADDR:PORT/metrics what this program does; not encrypted, open to
     /// whoever reaches the port
     #[arg(long, help_heading = "Watching", value_name = "ADDR:PORT")]
     pub metrics: Option<SocketAddr>,
+    /// Answer requests for --metrics that call this host NAME, too; others have to use its address, its host name or
+    /// localhost (may be given several times)
+    #[arg(long, help_heading = "Watching", value_name = "NAME", requires = "metrics")]
+    metrics_host: Vec<String>,
 }
 
 impl MetricsArgs {
@@ -40,14 +44,14 @@ impl MetricsArgs {
     ///
     /// # Errors
     /// A port that is taken, an address that this host does not have.
-    pub async fn bind(self, quiet: bool) -> Result<Option<MetricsServer>> {
+    pub async fn bind(&self, quiet: bool) -> Result<Option<MetricsServer>> {
         let Some(at) = self.metrics else { return Ok(None) };
         let bound = MetricsServer::bind(at).await;
         let bound = bound.map_err(|error| Failure::new(2, format!("--metrics {at}: {error}")))?;
         if !quiet {
             say(format_args!("metrics on http://{}/metrics", bound.address()?));
         }
-        Ok(Some(bound))
+        Ok(Some(bound.named(self.metrics_host.iter().cloned())))
     }
 }
 

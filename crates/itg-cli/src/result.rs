@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use itg_clocks::{ClockModel, Probe, estimate};
 use itg_core::end::{EndCause, EndReason, SCHEDULE_DONE};
 use itg_core::flow::{Flow, Meter, Proto};
-use itg_core::text::{grouped, visible};
+use itg_core::text::{from_peer, grouped, visible};
 use itg_experiment::{Plan, PlannedFlow};
 use itg_node::{FlowOutcome, PeerClock, SendOutcome, ServedFlow, ServedSession};
 use itg_session::{Difference, FlowCounts, FlowMeasure, FlowTotals, SharedDrops, explain_replies};
@@ -347,12 +347,12 @@ fn unaccounted(flow: Option<&ServedFlow>) -> String {
     match (cut_short, flow.and_then(|flow| flow.counts.as_ref())) {
         (Some(reason), Some(_)) => format!(
             "cut short ({}): the figures are of what had arrived, the loss is not known",
-            visible(reason)
+            from_peer(reason)
         ),
         (None, Some(_)) => {
             "its sender left before it told what it had sent: the loss is not known".to_owned()
         }
-        (Some(reason), None) => format!("cut short ({}) and not counted", visible(reason)),
+        (Some(reason), None) => format!("cut short ({}) and not counted", from_peer(reason)),
         (None, None) => "its sender left before it was counted".to_owned(),
     }
 }

@@ -1,7 +1,6 @@
 //! Sending a plan from this host, and saying what became of it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -22,6 +21,7 @@ use crate::intervals::{IntervalLines, Intervals, SentFlow, SentFlows};
 use crate::log_args::log_failure;
 use crate::progress::{Progress, Shown};
 use crate::signals::Signals;
+use crate::text_file::read_file;
 use crate::verbosity::{WordArgs, say};
 
 /// Way of round trips, which have lines for intervals of their own where the two ways have.
@@ -290,7 +290,7 @@ impl<'a> Contents<'a> {
             Payload::Random => Content::random(self.plan.seed),
             Payload::Pattern(bytes) => Content::repeated(bytes),
             Payload::File(name) => {
-                let bytes = fs::read(name)
+                let bytes = read_file(name)
                     .map_err(|error| refuse(format!("payload file {name}: {error}")))?;
                 if bytes.is_empty() {
                     return Err(refuse(format!("payload file {name} is empty")));

@@ -38,6 +38,20 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, &[])
 }
 
+/// Longest text of a peer that is shown, in characters.
+const LONGEST_OF_PEER: usize = 200;
+
+/// A text that a peer has told as part of a line: as [`visible`], and no longer than 200 characters.
+#[must_use]
+pub fn from_peer(text: &str) -> String {
+    let mut shown = visible(text).into_owned();
+    if let Some((end, _)) = shown.char_indices().nth(LONGEST_OF_PEER) {
+        shown.truncate(end);
+        shown.push('…');
+    }
+    shown
+}
+
 /// Lines in which texts from outside may be: as [`visible`], but for line ends and tabulators. JSON says the
 /// same afterwards, since such characters stand in its strings only.
 #[must_use]
@@ -297,9 +311,20 @@ mod tests {
             (" @x", " @x", " @x", "' @x"),
             ("-5", "-5", "-5", "'-5"),
         ] {
-            assert_eq!(visible(text), line, "{text:?}");
+            assert_eq!((visible(text), from_peer(text)), (line.into(), line.into()), "{text:?}");
             assert_eq!(visible_lines(text), lines, "{text:?}");
             assert_eq!(table_cell(text), cell, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_peer_tells_is_no_longer_than_a_line_or_two() {
+        for (text, want) in [
+            ("é".repeat(200), "é".repeat(200)),
+            ("é".repeat(201), "é".repeat(200) + "…"),
+            ("\n".repeat(5000), "\\n".repeat(100) + "…"),
+        ] {
+            assert_eq!(from_peer(&text), want);
         }
     }
 

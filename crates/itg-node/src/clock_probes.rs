@@ -15,7 +15,8 @@ const LONGEST_NS: u64 = 15_000_000_000;
 /// Chooses among probes in the order in which they were made.
 #[derive(Debug, Default)]
 struct Thinner {
-    /// Instant at which the first probe was sent, in nanoseconds of the sender's CLOCK_MONOTONIC.
+    /// Instant of the first probe, in nanoseconds of this host's CLOCK_MONOTONIC: a peer's would let it choose how much
+    /// is kept.
     started_ns: Option<u64>,
     /// Start of the stretch of time that is being gathered, on the same clock.
     since_ns: u64,
@@ -24,8 +25,7 @@ struct Thinner {
 
 impl Thinner {
     /// Takes a probe; returns one that is to be kept, if the time has come.
-    fn take(&mut self, probe: ProbeStamps) -> Option<ProbeStamps> {
-        let now_ns = probe.sent.monotonic_ns;
+    fn take(&mut self, now_ns: u64, probe: ProbeStamps) -> Option<ProbeStamps> {
         let started_ns = *self.started_ns.get_or_insert(now_ns);
         let wait_ns = (now_ns.saturating_sub(started_ns) / SHARE).min(LONGEST_NS);
         let shorter = |best: ProbeStamps| {
@@ -109,7 +109,7 @@ impl ProbeNotes {
         if !has_good_times(&probe) {
             return;
         }
-        if let Some(kept) = self.thinner.take(probe) {
+        if let Some(kept) = self.thinner.take(clock::monotonic_ns(), probe) {
             self.write(&kept, log);
         }
     }
@@ -162,7 +162,7 @@ mod tests {
             n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let probe = probe(7 + quarter * SECOND / 4, n >> 40);
             pending.push(round_trip(&probe));
-            if let Some(best) = thinner.take(probe) {
+            if let Some(best) = thinner.take(probe.sent.monotonic_ns, probe) {
                 assert_eq!(Some(round_trip(&best)), pending.drain(..).min());
                 kept.push(best.sent.monotonic_ns);
             }

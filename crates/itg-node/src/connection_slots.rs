@@ -1,8 +1,8 @@
 //! Places for connections: so many in all, so many of one address. Where there is none left, the oldest
 //! connection that is still *silent* (it has agreed to nothing yet) gives its place to the newcomer.
 //!
-//! In a crowd the address with the most connections loses one first. So a host that opens connections
-//! and says nothing displaces its own, and those that say something are never displaced.
+//! In a crowd the address with the most connections loses one first: its oldest silent one, or else its newest. So a
+//! host that opens connections displaces its own, and those of somebody with fewer ones stay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::lock::lock;
 pub struct SlotLimits {
     /// Of all addresses together.
     pub total: usize,
-    /// Of one address; of one network of 64 bits, where it is a global one of IPv6.
+    /// Of one address; of IPv6, of one network of 64 bits.
     pub per_address: usize,
 }
 
@@ -51,7 +51,7 @@ pub struct ConnectionSlot {
     displaced: Arc<Notify>,
 }
 
-/// No place for a connection: all are held by those that have agreed to something.
+/// No place for a connection: all are held by those that have agreed to something, none of whom has many more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSlot {
     /// Its address has so many connections, the limit.
@@ -78,11 +78,11 @@ impl fmt::Display for NoSlot {
 /// The address under which connections are counted.
 pub(crate) fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(v6) if v6.segments()[0] & 0xe000 == 0x2000 => {
+        IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();
             Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
         }
-        other => other,
+        v4 => v4,
     }
 }
 
@@ -95,10 +95,11 @@ impl ConnectionSlots {
         Self { limits, table: Arc::default() }
     }
 
-    /// Gives a place to a connection from this address, if need be that of a silent one.
+    /// Gives a place to a connection from this address, if need be that of a silent one, or one of the address that has
+    /// most.
     ///
     /// # Errors
-    /// The connections that hold the places are not silent.
+    /// The connections that hold the places are not silent, and no address has two more than this one.
     pub fn take(&self, address: IpAddr) -> Result<ConnectionSlot, NoSlot> {
         let address = counted(address);
         let mut table = lock(&self.table);
@@ -107,8 +108,7 @@ impl ConnectionSlots {
             table.displace(|held| held.address == address).ok_or(NoSlot::Address(per_address))?;
         }
         if table.held.len() >= total {
-            let crowd = table.largest_silent().ok_or(NoSlot::All(total))?;
-            table.displace(|held| held.address == crowd).ok_or(NoSlot::All(total))?;
+            table.make_room(address).ok_or(NoSlot::All(total))?;
         }
         let number = table.next;
         table.next += 1;
@@ -124,16 +124,26 @@ impl Table {
         self.held.values().filter(|held| held.address == address).count()
     }
 
-    /// The address with the most connections of those with a silent one.
-    fn largest_silent(&self) -> Option<IpAddr> {
+    /// Takes the place of a connection for one of a newcomer's: of the address that has most, as long as it keeps more
+    /// than the newcomer gets, or else of the one that has most of those with a silent one.
+    fn make_room(&mut self, newcomer: IpAddr) -> Option<()> {
         let mut counts = BTreeMap::<IpAddr, (usize, bool)>::new();
         for held in self.held.values() {
             let (count, silent) = counts.entry(held.address).or_default();
             *count += 1;
             *silent |= held.silent;
         }
-        let crowds = counts.into_iter().filter(|(_, (_, silent))| *silent);
-        crowds.max_by_key(|(_, (count, _))| *count).map(|(address, _)| address)
+        let most = |of: &(&IpAddr, &(usize, bool))| of.1.0;
+        let own = self.of(newcomer);
+        let crowd = counts.iter().max_by_key(most).filter(|of| most(of) > own + 1);
+        let (&crowd, &(_, silent)) =
+            crowd.or_else(|| counts.iter().filter(|(_, (_, silent))| *silent).max_by_key(most))?;
+        if silent {
+            return self.displace(|held| held.address == crowd);
+        }
+        let (&newest, _) = self.held.iter().rev().find(|(_, held)| held.address == crowd)?;
+        self.held.remove(&newest)?.displaced.notify_one();
+        Some(())
     }
 
     /// Takes the place of the oldest silent connection among these.
@@ -205,7 +215,15 @@ mod tests {
         assert_eq!(places.take(v4(1)).err(), Some(NoSlot::Address(3)));
         let last = places.take(v4(2)).expect("a place");
         last.settle();
-        assert_eq!(places.take(v4(3)).err(), Some(NoSlot::All(4)));
+        let new = places.take(v4(3)).expect("a place of the address that has most");
+        new.settle();
+        assert_eq!(held.iter().map(is_lost).collect::<Vec<_>>(), [false, false, true]);
+        assert!(!is_lost(&last));
+        let another = places.take(v4(4)).expect("another one of its");
+        another.settle();
+        assert!(is_lost(&held[1]) && !is_lost(&last) && !is_lost(&new));
+        // Nobody has more than one now.
+        assert_eq!(places.take(v4(5)).err(), Some(NoSlot::All(4)));
         drop(held);
         assert!(places.take(v4(1)).is_ok());
     }
@@ -220,9 +238,8 @@ mod tests {
         for place in &crowd[1..] {
             place.settle();
         }
-        let _another = places.take(v4(4)).expect("the place of a small address");
-        let lost = [&honest, &newcomer].map(is_lost);
-        assert_eq!(lost.iter().filter(|&&lost| lost).count(), 1, "{lost:?}");
+        let _another = places.take(v4(4)).expect("another place of the crowd");
+        assert!(!is_lost(&honest) && !is_lost(&newcomer) && is_lost(&crowd[8]));
     }
 
     #[test]
@@ -232,8 +249,9 @@ mod tests {
             ("10.0.0.1", "10.0.0.2", false),
             ("2001:db8::1", "2001:db8::ffff:2", true),
             ("2001:db8::1", "2001:db8:0:1::1", false),
-            ("fe80::1", "fe80::2", false),
-            ("fd00::1", "fd00::2", false),
+            ("fe80::1", "fe80::2", true),
+            ("fd00::1", "fd00::2", true),
+            ("fd00::1", "fd00:0:0:1::1", false),
         ] {
             let [a, b] = [a, b].map(|text| text.parse::<IpAddr>().expect("an address"));
             assert_eq!(counted(a) == counted(b), same, "{a} {b}");

@@ -8,12 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use itg_engine::clock_pair;
-use itg_session::{CodecError, MAX_MESSAGE, Message};
+use itg_session::{CodecError, Message};
 use itg_socket::{clock, sys};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
-use tokio_util::codec::{Framed, LengthDelimitedCodec};
+use tokio_util::codec::Framed;
+
+use crate::frames::{FrameRoom, Frames};
 
 /// Event on a signalling connection.
 pub(crate) enum Incoming {
@@ -27,7 +29,7 @@ pub(crate) enum Incoming {
 
 /// A signalling connection.
 pub(crate) struct Channel {
-    framed: Framed<Stamped, LengthDelimitedCodec>,
+    framed: Framed<Stamped, Frames>,
     /// Longest time in which the peer must accept a message.
     patience: Duration,
 }
@@ -86,18 +88,23 @@ impl AsyncWrite for Stamped {
 impl Channel {
     /// A connection to a peer that may be silent for `patience`.
     pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
+        Self::with(stream, patience, Frames::of_peer())
+    }
+
+    /// A connection of a stranger, who is to be told a welcome before it may say much.
+    pub(crate) fn of_stranger(stream: TcpStream, patience: Duration, room: &FrameRoom) -> Self {
+        Self::with(stream, patience, Frames::of_stranger(room))
+    }
+
+    fn with(stream: TcpStream, patience: Duration, frames: Frames) -> Self {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY on a signalling connection");
         }
         if let Err(error) = sys::set_int(&stream, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1) {
             tracing::debug!(%error, "no kernel stamps on a signalling connection");
         }
-        let codec = LengthDelimitedCodec::builder()
-            .little_endian()
-            .max_frame_length(MAX_MESSAGE)
-            .new_codec();
         let stamped = Stamped { stream, arrived_unix_ns: 0, reads: 0 };
-        Self { framed: Framed::new(stamped, codec), patience }
+        Self { framed: Framed::new(stamped, frames), patience }
     }
 
     /// Waits for the next message. Dropping the future loses nothing.
@@ -129,6 +136,9 @@ impl Channel {
 
     /// Writes a message; waits no longer than the peer may be silent.
     pub(crate) async fn say(&mut self, mut message: Message) -> Result<(), String> {
+        if matches!(message, Message::Welcome { .. }) {
+            self.framed.codec_mut().greeted();
+        }
         message.stamp(self.heard_unix_ns(), clock_pair::reading());
         let bytes = itg_session::encode(&message).map_err(|error| error.to_string())?;
         match timeout(self.patience, self.framed.send(Bytes::from(bytes))).await {

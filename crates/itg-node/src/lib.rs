@@ -8,6 +8,7 @@ mod clock_probes;
 mod connection_slots;
 mod control;
 mod exit_code;
+mod frames;
 mod lock;
 mod logserver;
 pub mod metrics;

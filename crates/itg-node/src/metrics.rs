@@ -6,7 +6,7 @@
 //! all of it, pages in a second. A caller that says nothing gives its place to the next one.
 
 use std::fmt::{Display, Write as _};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,6 +130,8 @@ pub struct MetricsServer {
     served: Arc<AtomicU64>,
     /// Directories that the program writes to.
     dirs: Vec<PathBuf>,
+    /// Names of this host, for requests that call it by one.
+    names: Vec<String>,
 }
 
 impl MetricsServer {
@@ -139,13 +141,22 @@ impl MetricsServer {
     /// The system's: a port that is taken, an address that this host does not have.
     pub async fn bind(address: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        Ok(Self { listener, served: Arc::default(), dirs: Vec::new() })
+        let names = vec!["localhost".to_owned(), itg_socket::host::name()];
+        Ok(Self { listener, served: Arc::default(), dirs: Vec::new(), names })
     }
 
     /// Sets directories that the program writes to: where one of them has no room, `/healthz` says so.
     #[must_use]
     pub fn writing_to(mut self, dirs: impl IntoIterator<Item = PathBuf>) -> Self {
         self.dirs.extend(dirs);
+        self
+    }
+
+    /// Adds names by which requests may call this host, beside its addresses, `localhost` and its own name: a browser
+    /// that a stranger's name has led here tells that name.
+    #[must_use]
+    pub fn named(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.names.extend(names);
         self
     }
 
@@ -186,6 +197,7 @@ impl MetricsServer {
             last: Mutex::new(None),
             served: self.served,
             dirs: self.dirs,
+            names: self.names,
         });
         loop {
             let (stream, peer) = match self.listener.accept().await {
@@ -224,6 +236,7 @@ struct Pages<F> {
     last: Mutex<Option<(Instant, Made)>>,
     served: Arc<AtomicU64>,
     dirs: Vec<PathBuf>,
+    names: Vec<String>,
 }
 
 /// The answer to a question for the health of a program that writes to these directories.
@@ -246,6 +259,20 @@ where
     F: Fn() -> T,
     T: Future<Output = String>,
 {
+    /// Returns true unless a request is for another host: for an address, one of our names, or without any.
+    fn is_called(&self, headers: &[httparse::Header<'_>]) -> bool {
+        let mut hosts = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+        hosts.all(|header| {
+            let Ok(host) = std::str::from_utf8(header.value).map(str::trim) else { return false };
+            let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            let is_address = host.parse::<SocketAddr>().is_ok()
+                || host.parse::<Ipv4Addr>().is_ok()
+                || bare.is_some_and(|host| host.parse::<Ipv6Addr>().is_ok());
+            let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+            is_address || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+        })
+    }
+
     async fn get(&self) -> Made {
         let mut last = self.last.lock().await;
         if let Some((made, page)) = &*last
@@ -284,6 +311,11 @@ where
                 ("505 HTTP Version Not Supported", "", "HTTP/1.1\n".into())
             }
             Err(_) => ("400 Bad Request", "", "no request\n".into()),
+            Ok(Status::Complete(_)) if !pages.is_called(request.headers) => (
+                "421 Misdirected Request",
+                "",
+                "this host is not called so here: use its address, or --metrics-host NAME\n".into(),
+            ),
             Ok(Status::Complete(_)) => match (request.method, request.path) {
                 (Some("GET" | "HEAD"), Some(path))
                     if path.split('?').next() == Some("/metrics") =>
@@ -476,6 +508,7 @@ mod tests {
                 last: Mutex::new(None),
                 served: Arc::default(),
                 dirs: Vec::new(),
+                names: Vec::new(),
             };
             let mut last = pages.get().await;
             for _ in 0..9 {
@@ -490,10 +523,19 @@ mod tests {
         let server =
             MetricsServer::bind("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
         let at = server.address().expect("an address");
-        tokio::spawn(server.serve(|| async { page() }));
+        tokio::spawn(server.named(["probe.lab".to_owned()]).serve(|| async { page() }));
         let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(2 * MOST_BYTES));
         for (request, want) in [
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 421"),
+            ("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1.evil.example\r\n\r\n", "HTTP/1.1 421"),
+            ("GET /healthz HTTP/1.1\r\nHost: x:1\r\n\r\n", "HTTP/1.1 421"),
+            ("GET /metrics HTTP/1.1\r\nHost: \r\n\r\n", "HTTP/1.1 421"),
+            ("GET /metrics HTTP/1.1\r\nhost: Localhost:9464\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /metrics HTTP/1.1\r\nHost: [::1]:9464\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /metrics HTTP/1.1\r\nHost: [::1]\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /metrics HTTP/1.1\r\nHost: 10.0.0.3\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /metrics HTTP/1.1\r\nHost: Probe.lab:9464\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /metrics HTTP/1.1\r\nHost: probe.lab\r\nHost: x\r\n\r\n", "HTTP/1.1 421"),
             ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK"),
             ("HEAD /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
             ("GET /healthz HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),

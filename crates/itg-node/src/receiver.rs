@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use itg_core::flow::{FlowSpec, Proto};
-use itg_core::text::visible;
+use itg_core::text::from_peer;
 use itg_engine::log::{Log, LogOutcome, Producer};
 use itg_engine::rx::{Command, PacketFormat, RxEnded};
 use itg_record::FlowInfo;
@@ -65,6 +65,7 @@ pub use self::watched::{ReceiverWatch, WATCHED_MEASURES, WatchReading, WatchedFl
 use crate::clock_probes::ProbeNotes;
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
 use crate::control::{Channel, Incoming, sleep_until};
+use crate::frames::FrameRoom;
 use crate::lock::lock;
 use crate::packet_keys::{self, Nonce, PacketKeys};
 
@@ -142,6 +143,7 @@ impl Receiver {
             boot_id: host::boot_id(),
             rx,
             sockets: Mutex::default(),
+            frames: FrameRoom::default(),
             slots: Mutex::default(),
             log: Mutex::new(log),
             next_log: AtomicUsize::new(COMMON_LOG + 1),
@@ -432,7 +434,7 @@ impl Session {
     async fn run(mut self, stream: TcpStream, place: ConnectionSlot) {
         let local = stream.local_addr().ok().map(plain);
         let patience = clock::ns(self.shared.options.peer_timeout_ns);
-        let mut channel = Channel::new(stream, patience);
+        let mut channel = Channel::of_stranger(stream, patience, &self.shared.frames);
         self.converse(&mut channel, local, Some(&place)).await;
         match self.turn.take() {
             Some(turn) => turn.send(channel, self.stop).await,
@@ -619,8 +621,8 @@ impl Session {
         tracing::info!(
             "sender {} ({}, {}): run {run}, {flows} flows",
             self.peer,
-            visible(&host),
-            visible(&program)
+            from_peer(&host),
+            from_peer(&program)
         );
         let here = &self.shared.boot_id;
         let shared_clock = !here.is_empty() && *here == boot_id;

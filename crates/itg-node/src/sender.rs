@@ -23,7 +23,7 @@ use std::thread::{self, JoinHandle};
 use itg_core::flow::{FlowSpec, Meter, Proto};
 use itg_core::header::PacketKey;
 use itg_core::rate::RateChange;
-use itg_core::text::visible;
+use itg_core::text::from_peer;
 use itg_engine::clock_pair;
 use itg_engine::departures;
 use itg_engine::engine::{
@@ -408,7 +408,7 @@ impl Run {
             SenderOutput::Ready { flows, refused } => {
                 for (flow, reason) in refused {
                     let place = self.place_of[&flow];
-                    self.outcome.flows[place].refused = Some(visible(&reason).into_owned());
+                    self.outcome.flows[place].refused = Some(from_peer(&reason));
                 }
                 if !self.arrivals.is_empty() {
                     self.await_receiver(index, flows);

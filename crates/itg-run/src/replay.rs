@@ -4,7 +4,6 @@
 //! are named: they are what an honest replay may differ by. The judgement is that of
 //! [`itg_compare::agreement`], beside what was planned for each packet and the verdict on fidelity.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -48,7 +47,7 @@ impl Original {
         let shown = file.display();
         let read = match path.is_dir() {
             true => read_text(path, MANIFEST, LONGEST),
-            false => fs::read_to_string(&file),
+            false => itg_cli::read_text(&file),
         };
         let text = read
             .map_err(|error| refuse(format!("{shown}: {error}: expected the manifest of a run")))?;

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use itg_cli::refuse;
+use itg_cli::{read_text, refuse};
 use itg_process::bootstrap::Ticket;
 
 /// A ticket with which a process returns.
@@ -21,7 +21,7 @@ impl TicketFile {
     /// Reads a ticket.
     pub(crate) fn open(path: &Path) -> Result<(Self, Ticket)> {
         let origin = path.display();
-        let text = fs::read_to_string(path)
+        let text = read_text(path)
             .map_err(|error| refuse(format!("cannot read ticket `{origin}`: {error}")))?;
         let ticket = text.parse().map_err(|error| refuse(format!("{origin}: {error}")))?;
         Ok((Self { path: path.to_owned(), taken: None }, ticket))

@@ -12,7 +12,7 @@
 mod interface;
 mod ledger;
 
-use itg_core::text::visible;
+use itg_core::text::from_peer;
 use itg_core::units::format_duration_ns;
 
 use crate::codec::CodecError;
@@ -182,7 +182,7 @@ impl SenderSession {
             (S::Running, I::Stop { reason }) => self.on_stop(now_ns, reason, out),
             (S::Running, I::Message(M::Halt { reason })) if self.config.asked => {
                 let reason: String = reason.chars().take(MOST_REASON).collect();
-                self.on_stop(now_ns, visible(&reason).into_owned(), out);
+                self.on_stop(now_ns, from_peer(&reason), out);
             }
 
             // The end
@@ -205,7 +205,9 @@ impl SenderSession {
             (_, I::Message(M::Pong { n, ping_sent, received_unix_ns, sent, arrived }))
                 if self.live_link().is_some_and(|link| {
                     let most = link.most_arrivals(now_ns);
-                    n < link.pings && arrived.iter().all(|arrived| arrived.is_sound(most))
+                    // One answer to each question, in their order.
+                    (link.answered..link.pings).contains(&n)
+                        && arrived.iter().all(|arrived| arrived.is_sound(most))
                 }) =>
             {
                 out.push(SenderOutput::Clock { ping_sent, received_unix_ns, replied: sent });
@@ -239,7 +241,7 @@ impl SenderSession {
                 self.break_off(now_ns, ErrorKind::Protocol, error.to_string(), out);
             }
             (_, I::Message(M::Refuse { reason })) => {
-                let text = format!("the receiver refused: {}", visible(&reason));
+                let text = format!("the receiver refused: {}", from_peer(&reason));
                 self.break_off(now_ns, ErrorKind::Refused, text, out);
             }
             (_, I::Message(message)) => {
@@ -283,7 +285,7 @@ impl SenderSession {
         (asks && !offer::has(program, offer::MORE)).then(|| {
             format!(
                 "the receiver ({}) is of an older release, which waits for late packets as it likes: leave out drain",
-                visible(program)
+                from_peer(program)
             )
         })
     }

@@ -4,7 +4,7 @@
 //! [`TurnOutput::Turned`]. Two messages each way, each with a deadline; nothing is kept but the state.
 
 use itg_core::flow::FlowSpec;
-use itg_core::text::visible;
+use itg_core::text::from_peer;
 use itg_core::units::format_duration_ns;
 
 use crate::codec::CodecError;
@@ -104,7 +104,7 @@ impl TurnSession {
                 }
             }
             (S::Asking, I::Message(M::Turned { notices })) => {
-                let notices = notices.iter().map(|text| visible(text).into_owned()).collect();
+                let notices = notices.iter().map(|text| from_peer(text)).collect();
                 out.push(TurnOutput::Turned { notices });
                 (self.state, self.until) = (S::Over, None);
                 return;
@@ -121,7 +121,7 @@ impl TurnSession {
                 }
             },
             (_, I::Message(M::Refuse { reason })) => {
-                (ErrorKind::Refused, format!("the receiver refused: {}", visible(&reason)))
+                (ErrorKind::Refused, format!("the receiver refused: {}", from_peer(&reason)))
             }
             (_, I::Message(message)) => {
                 let text = format!("the receiver sent {} out of turn", message.name());
@@ -174,7 +174,7 @@ impl TurnSession {
             let text = format!(
                 "the receiver ({}) sends nothing to those who ask for flows: start itg-recv there with --allow-reverse \
                  (older releases only receive)",
-                visible(program)
+                from_peer(program)
             );
             return Err((ErrorKind::Refused, text));
         }
@@ -184,7 +184,7 @@ impl TurnSession {
         {
             let text = format!(
                 "the receiver ({}) is of an older release: leave out {name}",
-                visible(program)
+                from_peer(program)
             );
             return Err((ErrorKind::Refused, text));
         }

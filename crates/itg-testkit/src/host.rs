@@ -1,9 +1,10 @@
 //! Services of this host for tests: directories, file systems, parallel rows, and `/proc`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,13 @@ pub fn temp_dir() -> TempDir {
     TempDir::with_prefix_in("itg-test-", "/dev/shm")
         .or_else(|_| TempDir::with_prefix("itg-test-"))
         .expect("a temporary directory")
+}
+
+/// Writes a secret that nobody else may read.
+pub fn write_secret(path: impl AsRef<Path>, text: &str) {
+    let mut options = File::options();
+    let made = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    made.and_then(|mut file| file.write_all(text.as_bytes())).expect("a secret");
 }
 
 /// Runs the rows of a table at the same time, one thread each; fails naming the rows that failed.

@@ -2,13 +2,14 @@
 //! of revoked ones need no restart.
 
 use std::fmt;
-use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use itg_socket::clock;
+use nix::fcntl::OFlag;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
@@ -30,6 +31,8 @@ pub const CERTIFICATE: &str = "node.pem";
 pub const KEY: &str = "node.key";
 /// File of the list of revoked certificates.
 pub const REVOKED: &str = "revoked.pem";
+/// Most bytes of a file of keys, or of a secret.
+const MOST_BYTES: u64 = 64 << 10;
 /// Interval between two looks at the files, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000_000;
 
@@ -47,24 +50,68 @@ pub fn server_name() -> ServerName<'static> {
     ServerName::try_from(NAME).expect("a host name")
 }
 
-/// Refuses a private key that others than its owner can read.
+/// Reason that a file or directory of this kind of facts cannot be trusted, with what to do: its owner is neither root
+/// nor this user, others can change it, or, of a secret, read it.
+fn distrusted(name: &str, facts: &Metadata, secret: bool) -> Option<String> {
+    let mode = facts.mode() & 0o7777;
+    let (us, owner) = (nix::unistd::geteuid().as_raw(), facts.uid());
+    if ![0, us].contains(&owner) {
+        return Some(format!(
+            "it belongs to user {owner}, who can change it: `chown {us} {name}`, or run as that user"
+        ));
+    }
+    if mode & 0o022 != 0 {
+        return Some(format!("others can change it (mode {mode:04o}): `chmod go-w {name}`"));
+    }
+    // The owner may be root, who lets a group of programs read it.
+    let group = if owner == us { 0o070 } else { 0 };
+    (secret && mode & (0o007 | group) != 0).then(|| {
+        format!(
+            "others can read it (mode {mode:04o}), so it proves nothing: `chmod 600 {name}`, or make a new one if \
+             somebody may have"
+        )
+    })
+}
+
+/// Reads a file on which trust rests: a regular one of at most 64 KiB, of root's or this user's, that nobody else can
+/// change, nor read if it is a secret; its directory neither.
 ///
 /// # Errors
-/// They can.
-pub fn unreadable_for_others(key: &Path) -> Result<(), KeyError> {
-    // A file that is not there is complained of when it is read.
-    let Ok(facts) = fs::metadata(key) else { return Ok(()) };
-    let mode = facts.mode() & 0o777;
-    // The owner may be root, who lets a group of programs read it.
-    let group = if facts.uid() == nix::unistd::geteuid().as_raw() { 0o070 } else { 0 };
-    if mode & (0o007 | group) == 0 {
-        return Ok(());
+/// It is none, or cannot be read; the text has no name of it.
+pub fn read_guarded(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
+    // A pipe would wait for its writer.
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+    let file = opened.map_err(|error| error.to_string())?;
+    let facts = file.metadata().map_err(|error| error.to_string())?;
+    if !facts.is_file() {
+        return Err("it is no regular file".to_owned());
     }
-    let name = key.display();
-    Err(KeyError(format!(
-        "key file {name}: others can read it (mode {mode:04o}), so it proves nothing: `chmod 600 {name}`, or \
-         make new keys with `itg-cluster keys NEW-DIR` if somebody may have"
-    )))
+    if let Some(why) = distrusted(&path.display().to_string(), &facts, secret) {
+        return Err(why);
+    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let around = fs::metadata(dir).map_err(|error| error.to_string())?;
+    // Where only the owner of a file can remove it, as in /tmp, it stays.
+    let sticky = around.mode() & 0o1000 != 0;
+    if let Some(why) = distrusted(&dir.display().to_string(), &around, false).filter(|_| !sticky) {
+        return Err(format!("its directory: {why}"));
+    }
+    let mut bytes = Vec::new();
+    let read = file.take(MOST_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(format!("it is longer than {} KiB", MOST_BYTES >> 10));
+    }
+    Ok(bytes)
+}
+
+/// Reads a file of a directory of keys, see [`read_guarded`].
+///
+/// # Errors
+/// As there, with its name.
+pub fn read_key(dir: &Path, name: &str, secret: bool) -> Result<Vec<u8>, KeyError> {
+    read_guarded(&dir.join(name), secret).map_err(|why| bad(dir, name, &why))
 }
 
 /// Reason that keys cannot be used now.
@@ -238,11 +285,10 @@ fn bad(dir: &Path, name: &str, error: &dyn fmt::Display) -> KeyError {
 
 /// The list of revoked certificates, if there is one.
 fn revoked(dir: &Path) -> Result<Option<CertificateRevocationListDer<'static>>, KeyError> {
-    let path = dir.join(REVOKED);
-    if !path.exists() {
+    if !dir.join(REVOKED).exists() {
         return Ok(None);
     }
-    let list = CertificateRevocationListDer::from_pem_file(path);
+    let list = CertificateRevocationListDer::from_pem_slice(&read_key(dir, REVOKED, false)?);
     Ok(Some(list.map_err(|error| bad(dir, REVOKED, &error))?))
 }
 
@@ -257,7 +303,8 @@ impl Authority {
     fn load(dir: &Path, needs_list: bool) -> Result<Self, KeyError> {
         let bad = |name: &str, error: &dyn fmt::Display| bad(dir, name, error);
         let mut roots = RootCertStore::empty();
-        let ca = CertificateDer::from_pem_file(dir.join(CA)).map_err(|error| bad(CA, &error))?;
+        let ca = CertificateDer::from_pem_slice(&read_key(dir, CA, false)?)
+            .map_err(|error| bad(CA, &error))?;
         roots.add(ca).map_err(|error| bad(CA, &error))?;
         let roots = Arc::new(roots);
         let list = revoked(dir)?;
@@ -293,13 +340,13 @@ impl Own {
     /// Reads them. Refuses, as ssh does, a key that others can read.
     fn load(dir: &Path) -> Result<Self, KeyError> {
         let bad = |name: &str, error: &dyn fmt::Display| bad(dir, name, error);
-        unreadable_for_others(&dir.join(KEY))?;
-        let chain = CertificateDer::pem_file_iter(dir.join(CERTIFICATE))
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        let private = read_key(dir, KEY, true)?;
+        let chain = CertificateDer::pem_slice_iter(&read_key(dir, CERTIFICATE, false)?)
+            .collect::<Result<Vec<_>, _>>()
             .map_err(|error| bad(CERTIFICATE, &error))?;
         let own = chain.first().ok_or_else(|| bad(CERTIFICATE, &"it is empty"))?;
         let holder = Holder::of(own);
-        let key = PrivateKeyDer::from_pem_file(dir.join(KEY)).map_err(|error| bad(KEY, &error))?;
+        let key = PrivateKeyDer::from_pem_slice(&private).map_err(|error| bad(KEY, &error))?;
         let key = CertifiedKey::from_der(chain.clone(), key, &provider())
             .map_err(|error| bad(KEY, &error))?;
         Ok(Self {

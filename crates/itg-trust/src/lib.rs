@@ -8,8 +8,8 @@ mod keys;
 mod roles;
 
 pub use keys::{
-    CA, CERTIFICATE, KEY, KeyDir, KeyError, Keys, REVOKED, explain, server_name,
-    unreadable_for_others,
+    CA, CERTIFICATE, KEY, KeyDir, KeyError, Keys, REVOKED, explain, read_guarded, read_key,
+    server_name,
 };
 pub use roles::{Holder, NAME, Role, node_label, node_name, plain};
 

@@ -17,7 +17,7 @@ use itg_classic::send::{
     FlowArgs, HELP, LogSettings, Mode, SendError, parse, parse_script, take_third_party,
 };
 use itg_classic::wire::{FlowResult, SenderEnding};
-use itg_cli::{Signals, say, stop_on_letter};
+use itg_cli::{Signals, read_text, say, stop_on_letter};
 use itg_engine::pacing::{Level, PacingOptions, Prepared};
 use itg_engine::{LogLimits, log_info};
 use itg_node::{ClassicEnding, ClassicProgress, ClassicSender, ClassicSending};
@@ -65,8 +65,8 @@ fn run(args: &[String], since_ns: u64) -> Result<ExitCode> {
         }
         Mode::Single(flow, logs) => (vec![*flow], logs),
         Mode::Script(file, mut logs) => {
-            let text = std::fs::read_to_string(&file)
-                .map_err(|error| anyhow::anyhow!("the script {file}: {error}"))?;
+            let text =
+                read_text(&file).map_err(|error| anyhow::anyhow!("the script {file}: {error}"))?;
             (parse_script(&text, &mut logs)?, logs)
         }
     };

@@ -1,7 +1,7 @@
 //! From command lines to flows: names become addresses, files are read, flows to one receiver share a
 //! channel.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -113,7 +113,7 @@ fn flow(mut args: FlowArgs) -> Result<ClassicFlow> {
     let [gaps, sizes] = args.value_files().map(|name| name.map(str::to_owned));
     for (name, sizes) in [(gaps, false), (sizes, true)] {
         if let Some(name) = name {
-            let text = fs::read_to_string(&name).with_context(|| format!("the file {name}"))?;
+            let text = itg_cli::read_text(&name).with_context(|| format!("the file {name}"))?;
             args.load(&text, sizes).with_context(|| format!("the file {name}"))?;
         }
     }

@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const MOST_MEASURES: usize = itg_node::WATCHED_MEASURES;
 
 /// Options of programs that send and have a page for Prometheus.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct SenderMetricsArgs {
     #[command(flatten)]
     page: MetricsArgs,
@@ -83,7 +83,7 @@ impl SenderMetrics {
     /// # Errors
     /// A port that is taken, an address that this host does not have.
     pub async fn start(
-        args: SenderMetricsArgs,
+        args: &SenderMetricsArgs,
         program: Program,
         quiet: bool,
     ) -> Result<Option<Self>> {

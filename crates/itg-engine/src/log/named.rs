@@ -11,8 +11,8 @@ use std::path::Path;
 use super::lock::{lock, open_locked};
 use super::place::refused;
 
-/// Rights of such a file: its owner writes, its group reads.
-const MODE: u32 = 0o640;
+/// Rights of a log: its owner writes, its group reads.
+pub(super) const MODE: u32 = 0o640;
 
 /// Makes a file whose name a peer has chosen; what is there already is left alone.
 ///

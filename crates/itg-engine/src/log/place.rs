@@ -14,6 +14,7 @@ use itg_session::logs::keep::Storage as _;
 
 use super::disk::DiskFile;
 use super::lock::{BUSY, is_at, lock, open_locked};
+use super::named::MODE;
 
 /// Mark of the name of a log that has not begun.
 const SCRATCH: &str = ".new-";
@@ -53,7 +54,8 @@ fn special(path: &Path) -> io::Result<Option<Opened>> {
 }
 
 pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true).mode(MODE).open(path)
 }
 
 /// Opens a log to go on behind what is in it, or makes a new file. A block that is torn at its end is cut off.
@@ -128,7 +130,7 @@ impl Beside {
             Err(error) => return Err(error),
         };
         let mut options = OpenOptions::new();
-        options.create_new(true).read(true).write(true);
+        options.create_new(true).read(true).write(true).mode(MODE);
         let mut mode = None;
         if let Some(old) = &old {
             mode = Some(old.metadata()?.mode() & 0o7777);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use itg_core::flow::FlowSpec;
 use itg_core::header::MIN_LEN;
-use itg_core::text::visible;
+use itg_core::text::from_peer;
 use itg_engine::rx::{Command, Origin, Port};
 use itg_session::{
     Difference, ErrorKind, FlowTotals, OpenedFlow, Phase, ReceiverInput, SenderConfig,
@@ -201,7 +201,7 @@ impl Session {
             return Some(self.ended.clone());
         };
         if !totals.reason.is_told_whole() {
-            return Some(format!("flow {}: {}", spec.id, visible(&totals.reason.to_string())));
+            return Some(format!("flow {}: {}", spec.id, from_peer(&totals.reason.to_string())));
         }
         is_cut(spec, totals).then(|| {
             format!(

@@ -15,6 +15,7 @@ use super::ports::Sockets;
 use super::served::ServedSession;
 use super::shards::Shards;
 use super::watched::Watched;
+use crate::frames::FrameRoom;
 
 /// Flows at the same time, of all senders together.
 pub(super) const MAX_FLOWS: usize = 65_536;
@@ -26,6 +27,8 @@ pub(super) struct Shared {
     pub(super) options: ReceiverOptions,
     pub(super) boot_id: String,
     pub(super) rx: Shards,
+    /// Room for long messages of all sessions.
+    pub(super) frames: FrameRoom,
     pub(super) sockets: Mutex<Sockets>,
     pub(super) slots: Mutex<Slots>,
     /// The common log is given back at the end.

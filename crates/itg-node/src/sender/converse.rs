@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use itg_core::text::visible;
+use itg_core::text::from_peer;
 use itg_engine::live::FlowLive;
 use itg_session::{Message, ProbeStamps, SenderConfig, SenderInput, SenderOutput, SenderSession};
 use itg_socket::clock;
@@ -70,7 +70,7 @@ fn blamed(input: SenderInput, ns: u64) -> SenderInput {
     let why = match input {
         SenderInput::Lost(why) => why,
         SenderInput::Message(Message::Refuse { reason }) => {
-            format!("the receiver refused: {}", visible(&reason))
+            format!("the receiver refused: {}", from_peer(&reason))
         }
         other => return other,
     };
