@@ -14,6 +14,7 @@ mod classic;
 mod cluster;
 mod decode;
 mod ditg;
+mod faults;
 mod firewall;
 mod group;
 mod imports;
@@ -36,11 +37,12 @@ pub use classic::{
 pub use cluster::{Authority, Cluster, cluster_keys, cluster_program, flow_packets};
 pub use decode::{Packet, decode, json, lists, packets};
 pub use ditg::{is_listening, itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
+pub use faults::{Fault, Harm, KINDS, Kind, Lost, Process};
 pub use firewall::NFT;
 pub use group::{Group, Judged};
 pub use imports::circles;
 pub use intervals::{IntervalLine, interval_lines};
-pub use itg_testkit::child::{Output, Running};
+pub use itg_testkit::child::{Output, Running, children};
 pub use itg_testkit::host::{
     Tmpfs, clock_ticks, free_port, in_parallel, leave_out, not_run, open_files, temp_dir,
     two_ports, wait_for, write_secret,

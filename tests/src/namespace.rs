@@ -170,12 +170,15 @@ pub struct Switch {
 }
 
 impl Switch {
+    /// Address of the host in the middle.
+    pub const MIDDLE: &str = "10.78.0.254";
+
     /// Makes hosts and switch.
     #[must_use]
     pub fn new(hosts: usize) -> Self {
         let middle = Namespace::new();
         middle.ip("link add switch0 type bridge");
-        middle.ip("address add 10.78.0.254/24 dev switch0");
+        middle.ip(&format!("address add {}/24 dev switch0", Self::MIDDLE));
         middle.ip("link set switch0 up");
         let host = |number: usize| {
             let host = Namespace::new();

@@ -28,32 +28,49 @@ const SLACK: Duration = Duration::from_secs(60);
 /// Bytes that are received at once.
 const PIECE: usize = 64 << 10;
 
+/// A node whose logs are wanted; the connection to its agent is kept from one question to the next.
+pub(crate) struct Source {
+    trust: Trust,
+    address: String,
+    run: String,
+    line: Option<Line>,
+}
+
+impl Source {
+    pub(crate) const fn new(trust: Trust, address: String, run: String) -> Self {
+        Self { trust, address, run, line: None }
+    }
+
+    /// Takes the connection that was kept, or makes one. Who has no error on it gives it back.
+    async fn connection(&mut self) -> Result<Line> {
+        if let Some(line) = self.line.take() {
+            return Ok(line);
+        }
+        let mut line = self.trust.connect(&self.address).await?;
+        greet(&mut line).await?;
+        Ok(line)
+    }
+}
+
 /// Time that a node is waited for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Until it is done.
-    pub(crate) limit: Duration,
+    pub(crate) until: Instant,
     /// Until an agent that is not reached is there again.
     pub(crate) back: Duration,
 }
 
 /// Waits until a node sends nothing any more (`closed`: until its logs are complete), also while its agent is started
 /// again.
-pub(crate) async fn wait(
-    trust: &Trust,
-    address: &str,
-    run: &str,
-    closed: bool,
-    patience: Patience,
-) -> Result<()> {
+pub(crate) async fn wait(source: &mut Source, closed: bool, patience: Patience) -> Result<()> {
     let began = Instant::now();
     let mut reached = began;
     loop {
-        match wait_on_line(trust, address, run, closed, (began, patience.limit), &mut reached).await
-        {
+        match wait_on_line(source, closed, (began, patience.until), &mut reached).await {
             Ok(done) => return done.map_err(anyhow::Error::msg),
             Err(error) if reached.elapsed() > patience.back => return Err(error),
-            Err(error) if began.elapsed() > patience.limit => return Err(error),
+            Err(error) if Instant::now() > patience.until => return Err(error),
             Err(_) => tokio::time::sleep(AGAIN).await,
         }
     }
@@ -61,62 +78,58 @@ pub(crate) async fn wait(
 
 /// The same on one connection; its failure is an error, what the agent says is not. Notes when it was reached.
 async fn wait_on_line(
-    trust: &Trust,
-    address: &str,
-    run: &str,
+    source: &mut Source,
     closed: bool,
-    (began, limit): (Instant, Duration),
+    (began, until): (Instant, Instant),
     reached: &mut Instant,
 ) -> Result<Result<(), String>> {
-    let mut line = trust.connect(address).await?;
-    greet(&mut line).await?;
+    let mut line = source.connection().await?;
     let first = Instant::now();
-    loop {
+    let done = loop {
         let Reply::Files { state, trouble, .. } =
-            ask(&mut line, &Call::List(run.to_owned())).await?
+            ask(&mut line, &Call::List(source.run.clone())).await?
         else {
             bail!("no list of logs");
         };
         *reached = Instant::now();
         let why = match state {
-            Logs::Closed => return Ok(trouble.map_or(Ok(()), Err)),
-            Logs::Drained if !closed => return Ok(Ok(())),
+            Logs::Closed => break trouble.map_or(Ok(()), Err),
+            Logs::Drained if !closed => break Ok(()),
             Logs::Abandoned => {
                 "the agent has left the run: another one took it, or nobody was connected"
             }
             Logs::Unknown if first.elapsed() > TOLD => {
                 "the agent does not know the run: it was started again, and nobody has told it"
             }
-            _ if began.elapsed() > limit => {
-                return Ok(Err(format!("not done after {} s", limit.as_secs())));
+            _ if *reached > until => {
+                break Err(format!("not done after {} s", began.elapsed().as_secs()));
             }
             Logs::Open | Logs::Drained | Logs::Unknown => {
                 tokio::time::sleep(AGAIN).await;
                 continue;
             }
         };
-        return Ok(Err(why.to_owned()));
-    }
+        break Err(why.to_owned());
+    };
+    source.line = Some(line);
+    Ok(done)
 }
 
 /// Fetches the logs of a node into a directory; returns their paths. Where a connection breaks, another one goes on with
 /// the byte at which it broke.
 ///
 /// # Errors
-/// The node is not reached, or no byte has come for [`STILL`], or too few in all: less than [`SLOWEST`].
-pub(crate) async fn fetch(
-    trust: &Trust,
-    address: &str,
-    run: &str,
-    dir: &Path,
-) -> Result<Vec<PathBuf>> {
+/// The node is not reached until `until`, or no byte has come for [`STILL`], or too few in all: less than [`SLOWEST`].
+pub(crate) async fn fetch(source: &mut Source, dir: &Path, until: Instant) -> Result<Vec<PathBuf>> {
     let mut fetching = Fetching { dir, logs: BTreeMap::new(), until: None, local: false };
     loop {
-        match fetching.attempt(trust, address, run).await {
+        // One that was kept may have ended meanwhile.
+        let kept = source.line.is_some();
+        match fetching.attempt(source).await {
             Ok(()) => return fetching.keep(),
-            Err(error) if fetching.is_over() => return Err(error),
+            Err(error) if fetching.local || !kept && fetching.is_over(until) => return Err(error),
             Err(error) => {
-                tracing::debug!("logs of {address}: {error:#}; asked for again");
+                tracing::debug!("logs of {}: {error:#}; asked for again", source.address);
                 tokio::time::sleep(AGAIN).await;
             }
         }
@@ -135,17 +148,17 @@ struct Fetching<'a> {
 }
 
 impl Fetching<'_> {
-    /// Returns true if another attempt is of no use.
-    fn is_over(&self) -> bool {
+    /// Returns true if the time for another attempt is over; `first` is that of the first byte.
+    fn is_over(&self, first: Instant) -> bool {
         let now = Instant::now();
-        self.local || self.until.is_none_or(|(still, all)| now >= still || now >= all)
+        self.until.map_or(now >= first, |(still, all)| now >= still || now >= all)
     }
 
     /// Fetches over one connection what has not come yet.
-    async fn attempt(&mut self, trust: &Trust, address: &str, run: &str) -> Result<()> {
-        let mut line = trust.connect(address).await?;
-        greet(&mut line).await?;
-        let Reply::Files { files, .. } = ask(&mut line, &Call::List(run.to_owned())).await? else {
+    async fn attempt(&mut self, source: &mut Source) -> Result<()> {
+        let mut line = source.connection().await?;
+        let run = &source.run;
+        let Reply::Files { files, .. } = ask(&mut line, &Call::List(run.clone())).await? else {
             bail!("no list of logs");
         };
         let began = Instant::now();
@@ -178,6 +191,7 @@ impl Fetching<'_> {
                 }
             }
         }
+        source.line = Some(line);
         Ok(())
     }
 

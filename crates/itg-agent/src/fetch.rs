@@ -16,7 +16,7 @@ use itg_trust::plain;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::collect::{self, Patience};
+use crate::collect::{self, Patience, Source};
 use crate::ctl::{Whom, block};
 use crate::description::Description;
 use crate::finding::call;
@@ -28,9 +28,8 @@ use crate::wire::{Call, KeptRun, Logs, Reply, with_port};
 const ENDING: Duration = Duration::from_secs(20);
 /// Time in which a node that is not reached may come back.
 const BACK: Duration = Duration::from_secs(3);
-/// Time for all attempts to fetch the logs of a node, and between two of them.
+/// Time for all attempts to fetch the logs of a node of which no byte has come.
 const FETCHING: Duration = Duration::from_secs(30);
-const FETCH_AGAIN: Duration = Duration::from_millis(500);
 /// Longest description of a run.
 const MOST_DESCRIBED: usize = 64 << 20;
 
@@ -205,12 +204,13 @@ async fn closed(
 /// Waits for all nodes at once to send nothing any more, or to close their logs; what a node says against it stands in the
 /// reports of its logs.
 async fn wait(trust: &Trust, run: &str, nodes: &[(String, String)], closed: bool) {
+    let until = Instant::now() + ENDING;
     let mut waiting = JoinSet::new();
     for (_, address) in nodes {
-        let (trust, run, address) = (trust.clone(), run.to_owned(), address.clone());
-        let patience = Patience { limit: ENDING, back: BACK };
+        let mut source = Source::new(trust.clone(), address.clone(), run.to_owned());
+        let (patience, address) = (Patience { until, back: BACK }, address.clone());
         waiting.spawn(async move {
-            let done = collect::wait(&trust, &address, &run, closed, patience).await;
+            let done = collect::wait(&mut source, closed, patience).await;
             if let Err(error) = done {
                 tracing::debug!("{address}: {error:#}");
             }
@@ -271,19 +271,14 @@ impl Fetched {
     async fn carry_out(&self, output: &Output) -> Result<Outcome> {
         let mut fetching = JoinSet::new();
         for (place, (name, address)) in self.nodes.iter().cloned().enumerate() {
-            let (trust, run, dir) = (self.trust.clone(), self.run.clone(), output.dir.join(&name));
+            let mut source = Source::new(self.trust.clone(), address, self.run.clone());
+            let dir = output.dir.join(&name);
             fetching.spawn(async move {
-                let patience = Patience { limit: Duration::ZERO, back: BACK };
-                let whole = collect::wait(&trust, &address, &run, true, patience).await;
-                let until = Instant::now() + FETCHING;
-                let logs = loop {
-                    match collect::fetch(&trust, &address, &run, &dir).await {
-                        Err(_) if whole.is_ok() && Instant::now() < until => {
-                            tokio::time::sleep(FETCH_AGAIN).await;
-                        }
-                        done => break done,
-                    }
-                };
+                let now = Instant::now();
+                let patience = Patience { until: now, back: BACK };
+                let whole = collect::wait(&mut source, true, patience).await;
+                let until = if whole.is_ok() { now + FETCHING } else { now };
+                let logs = collect::fetch(&mut source, &dir, until).await;
                 (place, name, whole, logs)
             });
         }

@@ -26,7 +26,7 @@ pub(crate) enum Step {
         /// Other nodes send them on.
         fails_over: bool,
     },
-    /// Logs are closed and fetched, until then.
+    /// Logs are closed and fetched, until then; behind that those of which some has come.
     Ending(u64),
 }
 
@@ -84,7 +84,7 @@ impl Missing {
             return if self.said.take().is_some() { Say::Whole } else { Say::Nothing };
         }
         let slots: BTreeSet<u32> = self.since.keys().copied().collect();
-        let waits_for = waits_for(step);
+        let waits_for = waits_for(step, now_ns);
         let due = |last: &Option<(u64, BTreeSet<u32>, String)>, same_ns: u64, least_ns: u64| {
             last.as_ref().is_none_or(|(at_ns, before, words)| {
                 let passed = now_ns.saturating_sub(*at_ns);
@@ -102,6 +102,7 @@ impl Missing {
             self.said = Some((now_ns, slots, waits_for.clone()));
         }
         let gives_up_ns = match step {
+            Step::Ending(until) if now_ns > *until => None,
             Step::Loading(until) | Step::Ending(until) => Some(*until),
             Step::Running { .. } => self.too_few_ns.map(|since| since.saturating_add(GIVE_UP_NS)),
         };
@@ -125,8 +126,9 @@ pub(crate) fn named(flows: &[u32]) -> String {
 }
 
 /// Event that a run waits for, in words.
-fn waits_for(step: &Step) -> String {
+fn waits_for(step: &Step, now_ns: u64) -> String {
     match step {
+        Step::Ending(until) if now_ns > *until => "the rest of their logs".to_owned(),
         Step::Loading(_) => "them to take the description and make ready".to_owned(),
         Step::Ending(_) => "their logs".to_owned(),
         Step::Running { too_few: true, .. } => {
@@ -227,9 +229,10 @@ mod tests {
                 "their return: flows 1 2 3 4 5 6 7 8 and 2 more wait for it",
             ),
         ] {
-            assert_eq!(waits_for(&step), want);
+            assert_eq!(waits_for(&step, 0), want);
             let said = Missing::default().look(0, &set(&[3]), &set(&[]), &step);
             let Say::Lack(lack, true) = said else { panic!("{said:?}") };
+            assert_eq!(waits_for(&Step::Ending(5), 6), "the rest of their logs");
             let ends = matches!(step, Step::Loading(_) | Step::Ending(_));
             assert_eq!(lack.gives_up_ns, ends.then_some(5), "{step:?}");
         }

@@ -1,29 +1,14 @@
 //! Waits of a run over agents have an end: flows that nobody sends, workers that stand still.
 #![allow(missing_docs, reason = "tests")]
 
-use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use itg_tests::{Cluster, flow_packets, wait_for};
+use itg_tests::{Cluster, children, flow_packets, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const LIMIT: Duration = Duration::from_secs(90);
-
-/// Processes whose parent this is.
-fn children(parent: u32) -> Vec<i32> {
-    let path = format!("/proc/{parent}/task/{parent}/children");
-    let direct = fs::read_to_string(path).unwrap_or_default();
-    // A thread of the parent may have started them.
-    let tasks = fs::read_dir(format!("/proc/{parent}/task")).expect("a process");
-    let mut all = direct;
-    for task in tasks.flatten() {
-        all += " ";
-        all += &fs::read_to_string(task.path().join("children")).unwrap_or_default();
-    }
-    all.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
-}
 
 /// A flow whose node is gone, and that no other one may send, is waited for until the plan is over by a lease and 30 s.
 #[test]
@@ -75,13 +60,13 @@ fn a_worker_that_stands_still_is_replaced() {
     let workers = children(agent);
     assert!(!workers.is_empty(), "the flow has a worker");
     for worker in &workers {
-        kill(Pid::from_raw(*worker), Signal::SIGSTOP).expect("ours");
+        kill(Pid::from_raw(worker.cast_signed()), Signal::SIGSTOP).expect("ours");
     }
     let done = run.finish(LIMIT).exits(4);
     let got = flow_packets(&cluster.report(), 1, "receiver");
     assert!((400..900).contains(&got), "{got} of 1200: some six seconds are missing: {done}");
     for worker in workers {
-        assert!(kill(Pid::from_raw(worker), None).is_err(), "it is gone");
+        assert!(kill(Pid::from_raw(worker.cast_signed()), None).is_err(), "it is gone");
     }
 }
 

@@ -13,30 +13,43 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{Console, LOOK, Node, nanoseconds};
-use crate::collect::{self, Patience};
+use crate::collect::{self, Patience, Source};
 use crate::missing::Step;
 
-/// Time that senders may take to come to their end, and receivers behind them.
-const ENDING: Duration = Duration::from_secs(20);
+/// Times from the beginning of the end of a run: until then senders come to their end, receivers behind them, and nodes of
+/// which no byte has come are asked for their logs.
+const DRAINED: Duration = Duration::from_secs(15);
+const CLOSED: Duration = Duration::from_secs(25);
+const FETCHED: Duration = Duration::from_secs(35);
 /// Time in which a node that is no member comes back at the end, so that its logs are fetched.
 const BACK: Duration = Duration::from_secs(3);
-/// Time in which logs of a node that was there shortly before are asked for again, and the time between two attempts.
-const FETCHING: Duration = Duration::from_secs(10);
-const FETCH_AGAIN: Duration = Duration::from_millis(250);
+
+/// Nodes by their slots.
+type Sources = BTreeMap<u32, Source>;
 
 impl Console {
     /// Ends the run and fetches the logs of all nodes.
     pub(super) async fn gather(&mut self, out: &Path) -> Result<Vec<PathBuf>> {
+        let began = Instant::now();
+        let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(FETCHED));
         self.order(Command::Drain).await;
+        let source = |(slot, node): (u32, &Node)| {
+            (slot, Source::new(self.trust.clone(), node.address.clone(), self.run.clone()))
+        };
+        let sources = (0_u32..).zip(&self.nodes).map(source).collect();
         // Receivers wait for the last words of all senders.
-        for (slot, done) in self.wait_for_logs(false).await? {
+        let until = (began + DRAINED, until_ns);
+        let (sources, drained) = self.wait_for_logs(sources, false, until).await?;
+        for (slot, done) in drained {
             if let Err(error) = done {
                 tracing::warn!("node {}: {error:#}", self.name(slot));
             }
         }
         self.order(Command::End).await;
         let mut whole = BTreeSet::new();
-        for (slot, done) in self.wait_for_logs(true).await? {
+        let until = (began + CLOSED, until_ns);
+        let (sources, closed) = self.wait_for_logs(sources, true, until).await?;
+        for (slot, done) in closed {
             let name = self.name(slot).to_owned();
             match done {
                 Err(error) => {
@@ -45,28 +58,23 @@ impl Console {
                 Ok(()) => drop(whole.insert(slot)),
             }
         }
-        self.fetch(out, &whole).await
+        self.fetch(out, sources, &whole, (began + FETCHED, until_ns)).await
     }
 
-    /// Fetches the logs of all nodes, side by side; those that were `whole` a moment ago are asked for again.
-    async fn fetch(&mut self, out: &Path, whole: &BTreeSet<u32>) -> Result<Vec<PathBuf>> {
-        let until = Instant::now() + FETCHING;
-        let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(FETCHING));
+    /// Fetches the logs of all nodes, side by side; those that were `whole` a moment ago, and members, are asked until then.
+    async fn fetch(
+        &mut self,
+        out: &Path,
+        sources: Sources,
+        whole: &BTreeSet<u32>,
+        (until, until_ns): (Instant, u64),
+    ) -> Result<Vec<PathBuf>> {
         let mut fetching = JoinSet::new();
-        for (slot, node) in (0_u32..).zip(self.nodes.clone()) {
-            let (trust, run, dir) = (self.trust.clone(), self.run.clone(), out.join(&node.name));
-            let again = whole.contains(&slot);
-            fetching.spawn(async move {
-                loop {
-                    match collect::fetch(&trust, &node.address, &run, &dir).await {
-                        // Its agent is being started again.
-                        Err(_) if again && Instant::now() < until => {
-                            tokio::time::sleep(FETCH_AGAIN).await;
-                        }
-                        fetched => return (slot, fetched),
-                    }
-                }
-            });
+        for (slot, mut source) in sources {
+            let dir = out.join(self.name(slot));
+            let again = whole.contains(&slot) || self.members.contains(&slot);
+            let until = if again { until } else { Instant::now() };
+            fetching.spawn(async move { (slot, collect::fetch(&mut source, &dir, until).await) });
         }
         let mut fetched = BTreeMap::new();
         loop {
@@ -98,34 +106,38 @@ impl Console {
     }
 
     /// Waits for all nodes at once to send nothing any more, or to close their logs; says meanwhile whom it waits for.
-    async fn wait_for_logs(&mut self, closed: bool) -> Result<Vec<(u32, Result<()>)>> {
-        let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(ENDING));
+    async fn wait_for_logs(
+        &mut self,
+        sources: Sources,
+        closed: bool,
+        (until, until_ns): (Instant, u64),
+    ) -> Result<(Sources, Vec<(u32, Result<()>)>)> {
         let mut waiting = JoinSet::new();
-        for (slot, node) in (0_u32..).zip(self.nodes.clone()) {
-            let (trust, run) = (self.trust.clone(), self.run.clone());
+        for (slot, mut source) in sources {
             let back = match (self.members.contains(&slot), self.absent.contains_key(&slot)) {
-                (true, _) => ENDING,
+                (true, _) => FETCHED,
                 (false, false) => BACK,
                 (false, true) => Duration::ZERO,
             };
-            let patience = Patience { limit: ENDING, back };
+            let patience = Patience { until, back };
             waiting.spawn(async move {
-                (slot, collect::wait(&trust, &node.address, &run, closed, patience).await)
+                let done = collect::wait(&mut source, closed, patience).await;
+                (slot, source, done)
             });
         }
-        let (mut all, mut done) = (Vec::new(), BTreeSet::new());
+        let (mut sources, mut all) = (Sources::new(), Vec::new());
         loop {
             match tokio::time::timeout(LOOK, waiting.join_next()).await {
                 Ok(Some(next)) => {
-                    let (slot, outcome) = next?;
-                    done.insert(slot);
+                    let (slot, source, outcome) = next?;
+                    sources.insert(slot, source);
                     all.push((slot, outcome));
                 }
-                Ok(None) => return Ok(all),
+                Ok(None) => return Ok((sources, all)),
                 Err(_) => {
                     // Who is reached, or was done, is not missing, but waited for.
                     let mut there = self.reached();
-                    there.extend(&done);
+                    there.extend(sources.keys());
                     self.miss(&there, &Step::Ending(until_ns));
                 }
             }
