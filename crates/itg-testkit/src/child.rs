@@ -91,6 +91,15 @@ pub fn said(command: &mut Command) -> (Option<i32>, String, String) {
     (done.status.code(), text(done.stdout), text(done.stderr))
 }
 
+/// Processes that a process has started, by any of its threads; none of one that is gone.
+#[must_use]
+pub fn children(parent: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let read = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children"));
+    let text: Vec<String> = tasks.filter_map(|task| read(task).ok()).collect();
+    text.join(" ").split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
 /// Result of a child that has ended.
 #[derive(Debug)]
 pub struct Output {
