@@ -25,11 +25,11 @@ use tokio::sync::{Mutex, MutexGuard, Semaphore};
 
 use crate::handle::{Handle, Leaving};
 use crate::idle::{Decision, Idle, Sight};
-use crate::member::Member;
+use crate::member::{Again, Member};
 use crate::metrics::{Facts, page};
 use crate::policy::Policy;
 use crate::roles::may;
-use crate::run_dir::{LogState, run_dir};
+use crate::run_dir::{LogState, run_dir, workers_are_gone};
 use crate::state::{State, is_systems};
 use crate::trust::{self, Line, Trust};
 use crate::wire::{self, AGENT_PORT, Call, Hello, Join, NewRate, Reply, Status, answered};
@@ -53,6 +53,8 @@ const SILENT: &str =
 /// Time for closing the logs of a run when the agent is stopped: those of its workers, and the receiver's behind them. The
 /// next agent waits for the directory a little longer.
 const STOP_LIMIT: Duration = Duration::from_secs(9);
+/// Time in which the workers of an agent that was killed come to their end; where one runs on, its lease is waited for.
+const WORKERS_END: Duration = Duration::from_millis(300);
 /// Longest remark, in bytes.
 const MOST_LABEL: usize = 200;
 /// Connections of programs that have proved that they belong to the cluster.
@@ -404,8 +406,9 @@ impl Agent {
             return Ok(());
         }
         let start = self.state.grant(2)?;
-        let again_and_again = self.state.starts_again(clock::unix_ns() / 1_000_000_000)?;
-        let taken = self.take_part(Join { start, ..join }, dir, Some(again_and_again));
+        let restless = self.state.starts_again(clock::unix_ns() / 1_000_000_000)?;
+        let alone = workers_are_gone(&dir, WORKERS_END).await;
+        let taken = self.take_part(Join { start, ..join }, dir, Some(Again { restless, alone }));
         if let Some(error) = taken.as_ref().err().filter(|error| !is_systems(error)) {
             tracing::warn!("run {id} is not taken up again: {error:#}");
             self.state.forget(&id);
@@ -416,12 +419,12 @@ impl Agent {
         Ok(())
     }
 
-    /// Becomes a member of a run, whose logs are in this directory; `again` after a restart: true if there were several.
-    fn take_part(&self, join: Join, dir: PathBuf, again: Option<bool>) -> Result<Run> {
+    /// Becomes a member of a run, whose logs are in this directory; `again` after a restart.
+    fn take_part(&self, join: Join, dir: PathBuf, again: Option<Again>) -> Result<Run> {
         let resumed = again.is_some();
         let id = join.run.clone();
         let journals = self.state.keep(&join)?;
-        let (member, told) = Member::begin(join, &self.trust, Some(journals), resumed)?;
+        let (member, told) = Member::begin(join, &self.trust, Some(journals), again)?;
         let policy = Arc::clone(&self.policy);
         let setup = Setup {
             signals: self.signals.clone(),
@@ -429,7 +432,7 @@ impl Agent {
             dir,
             listen: self.data,
             resumed,
-            restless: again == Some(true),
+            restless: again.is_some_and(|again| again.restless),
             tx_stamps: self.tx_stamps,
             settings: self.settings.clone(),
         };

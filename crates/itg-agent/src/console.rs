@@ -155,7 +155,7 @@ impl Ready<'_> {
         };
         run.join(&join, (0_u32..).zip(&nodes).filter(|(slot, _)| !absent.contains_key(slot)))
             .await?;
-        let (member, told) = Member::begin(join, &trust, None, false)?;
+        let (member, told) = Member::begin(join, &trust, None, None)?;
         watch.formed(&member, &absent);
         let keys = options.keys.as_deref().unwrap_or_else(|| Path::new("keys"));
         let fetch = format!(

@@ -58,6 +58,15 @@ pub(crate) struct Member {
     clock: SharedClock,
 }
 
+/// What an agent knows that was started again in a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Again {
+    /// It was started several times within a short time.
+    pub(crate) restless: bool,
+    /// None of its workers of before runs any more.
+    pub(crate) alone: bool,
+}
+
 /// The clock of this host against the console's, which others measure and tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockOffset {
@@ -180,13 +189,14 @@ impl Member {
         join: Join,
         trust: &Trust,
         journals: Option<(JournalFiles, Journals)>,
-        resumed: bool,
+        again: Option<Again>,
     ) -> Result<(Self, mpsc::UnboundedReceiver<ControlDelivery>)> {
         let (tells, told) = mpsc::unbounded_channel();
-        let n = join.addresses.len();
+        let (n, alone) = (join.addresses.len(), again.is_some_and(|again| again.alone));
         let text = format!(
             "processes = {n}\n[[network]]\nname = \"control\"\nkind = \"cluster\"\n[[process]]\nlayers = [{{ layer = \
-             \"detector\", exclude = \"{EXCLUDE_MS}ms\" }}, \"log\", \"membership\", \"overlay\", \"experiment\", \"outlet\"]\n"
+             \"detector\", exclude = \"{EXCLUDE_MS}ms\" }}, \"log\", \"membership\", \"overlay\", \
+             {{ layer = \"experiment\", alone = {alone} }}, \"outlet\"]\n"
         );
         let config = Config::parse(&text, "cluster")?;
         let (sums, figures) = watch::channel(Figures::default());
@@ -211,7 +221,7 @@ impl Member {
         let process = registry.process(&config, &place)?;
         let (inputs, inbox) = mpsc::channel(INBOX);
         // What was measured before a restart may hold no more.
-        let clock = ClockOffset::of(&join, (!resumed).then_some(join.from));
+        let clock = ClockOffset::of(&join, again.is_none().then_some(join.from));
         let member = Self {
             inputs,
             join: Arc::new(join),
@@ -308,6 +318,11 @@ impl Member {
     /// Slots of the members that it is connected to.
     pub(crate) fn connected(&self) -> BTreeSet<u32> {
         self.connected.borrow().iter().map(|slot| slot.0).collect()
+    }
+
+    /// The same, as it changes.
+    pub(crate) fn connections(&self) -> watch::Receiver<BTreeSet<Slot>> {
+        self.connected.subscribe()
     }
 
     /// Returns true if too few of the members whose majority decides are reached to agree on anything.

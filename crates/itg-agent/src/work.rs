@@ -28,7 +28,7 @@ use crate::handle::{Handle, Leaving};
 use crate::member::Member;
 use crate::metrics::labels;
 use crate::policy::Policy;
-use crate::run_dir::{LogState, keep_description};
+use crate::run_dir::{LogState, keep_description, prepare_workers};
 use crate::worker::{Job, News, Order, patient_receiver};
 use crate::workers::{AGAIN_NS, Duty, Event, Worker, end_silent};
 
@@ -182,6 +182,8 @@ impl Work {
     ) {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut connections = self.handle.member.connections();
+        let mut connected = BTreeSet::new();
         let mut orphan = tokio::time::interval(ORPHAN);
         orphan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
@@ -205,6 +207,12 @@ impl Work {
                     }
                 }
                 Some((worker, event)) = events.recv() => self.heard(worker, event).await,
+                Ok(()) = connections.changed() => {
+                    // A member that was started again before it was missed.
+                    let now = self.handle.member.connected();
+                    self.came(&now.difference(&connected).copied().collect());
+                    connected = now;
+                }
                 _ = look.tick() => end_silent(&mut self.workers, LOOK),
                 _ = orphan.tick() => self.look_for_console().await,
             }
@@ -268,14 +276,20 @@ impl Work {
     fn view(&mut self, number: u64, slots: Vec<u32>) {
         let mut seen = self.handle.seen();
         let before = std::mem::replace(&mut seen.slots, slots);
-        let came = |slot: &u32| seen.slots.contains(slot) && !before.contains(slot);
+        let came = seen.slots.iter().copied().filter(|slot| !before.contains(slot)).collect();
+        (seen.view, seen.ordered) = (number, seen.ordered + 1);
+        drop(seen);
+        self.came(&came);
+    }
+
+    /// Flows to members that are there again are tried at once.
+    fn came(&mut self, slots: &BTreeSet<u32>) {
         let receivers = self.known.iter().flat_map(|known| &known.receivers);
-        for (flow, _) in receivers.filter(|(_, (to, _))| came(to)) {
+        for (flow, _) in receivers.filter(|(_, (to, _))| slots.contains(to)) {
             if let Some(duty) = self.duties.get_mut(flow) {
                 duty.try_at_once(clock::monotonic_ns());
             }
         }
-        (seen.view, seen.ordered) = (number, seen.ordered + 1);
     }
 
     async fn told(&mut self, tell: ControlDelivery) {
@@ -414,6 +428,7 @@ impl Work {
             .with_context(|| format!("directory {}", self.setup.dir.display()))?;
         LogState::Open.write(&self.setup.dir)?;
         keep_description(&self.setup.dir, bytes)?;
+        prepare_workers(&self.setup.dir)?;
         let (end, _) = watch::channel(None);
         let ends_ns = ends_of(&plan);
         let flows = plan.flows.iter().map(|flow| flow.flow.spec().id);

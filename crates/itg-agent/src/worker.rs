@@ -29,6 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::description::Description;
+use crate::run_dir::hold_workers;
 
 /// Time for which the two ends of a flow may hear nothing of each other, 1 h: its lease says when it ends, and the group
 /// knows which nodes are there. So packets that a cut path loses are counted.
@@ -103,6 +104,9 @@ pub fn run() -> Result<ExitCode> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).context("the job")?;
     let job: Job = serde_json::from_str(&line).context("the job")?;
+    let dir = job.log.parent().context("the log has no directory")?;
+    // Held to the end of the process.
+    let _held = hold_workers(dir).context("the lock of the workers")?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(work(job))?;

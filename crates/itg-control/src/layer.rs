@@ -14,7 +14,9 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 use itg_core::streams::{below, fnv1a};
 use itg_group::{Member, View, cast};
-use itg_process::{Ctx, JournalWrite, Layer, Level, MS, Message, Registry, Slot, Time, TimerId};
+use itg_process::{
+    Ctx, JournalWrite, Layer, Level, MS, Message, Registry, SECOND, Slot, Time, TimerId,
+};
 
 use crate::command::{Command, Orphan, read, write};
 use crate::event::ControlEvent;
@@ -45,6 +47,9 @@ pub const fn fence_wait(lease_ns: u64) -> u64 {
     lease_ns + lease_ns / RATE_BOUND + 1
 }
 
+/// Beside a lease: the most by which clocks of hosts may lie apart in what they tell of the time of the run.
+const APART_NS: u64 = SECOND;
+
 /// Name of the layer, and so of its journal.
 const EXPERIMENT: &str = "experiment";
 
@@ -66,7 +71,15 @@ struct Control {
     restoring: bool,
     /// Redelivery by the log ends with an exclusion.
     outside: bool,
-    /// Until then a sender that ran before this start may send.
+    /// Nobody sends any more who sent for this process before this start.
+    alone: bool,
+    /// The last request for a lease that is told of again: instant of the local clock, and time of the run.
+    renewed: Option<(u64, u64)>,
+    /// Time of the run that others had reached when a flow came to this process last, as far as it is told of again.
+    taken_ns: u64,
+    /// Time of the run until which those have sent who sent for this process before this start, where it is known.
+    sent_by_ns: Option<u64>,
+    /// Until then a sender that ran before this start may send, or an owner before this one.
     quiet_ns: u64,
     /// True after a restart until the first lease: the log may tell yet how long the leases of that sender lasted.
     unleased: bool,
@@ -193,6 +206,12 @@ impl Control {
         let state = self.replica.history();
         cx.log(Level::Info, ControlEvent::Applied { position, command: fnv1a(payload), state });
         if self.restoring {
+            match command {
+                Command::Renew { sent_ns, run_ns } if by.slot == cx.me() => {
+                    self.renewed = Some((sent_ns, run_ns));
+                }
+                _ => self.note_taken(&change, cx.me()),
+            }
             return;
         }
         let mine = self.me(cx) == Some(by);
@@ -249,7 +268,8 @@ impl Control {
     /// another clock than the one that is read now.
     fn tell_sent_before(&self, cx: &mut Ctx<'_>) {
         if self.unleased && self.replica.phase() == Phase::Running {
-            Self::tell(&ControlDelivery::SentBefore(self.replica.sent_before_ns()), cx);
+            let run_ns = self.sent_by_ns.unwrap_or_else(|| self.replica.sent_before_ns());
+            Self::tell(&ControlDelivery::SentBefore(run_ns), cx);
         }
     }
 
@@ -354,7 +374,7 @@ impl Control {
         self.view = Some(view.clone());
         let change = self.replica.view(&view);
         if self.restoring {
-            return;
+            return self.note_taken(&change, cx.me());
         }
         Self::tell(&ControlDelivery::View { number, slots }, cx);
         self.follow(&change, true, cx);
@@ -373,16 +393,51 @@ impl Control {
         };
         self.replica = replica;
         self.view = Some(view.clone());
-        if !self.restoring {
-            self.take_up(&view, cx);
+        if self.restoring {
+            // What led to this state is not told.
+            self.taken_ns = self.replica.reached_ns();
+        } else {
+            self.take_up(&view, true, cx);
         }
+    }
+
+    /// Notes when flows of this process came to it, or may have.
+    fn note_taken(&mut self, change: &Change, me: Slot) {
+        let mine = |flow: &u32| self.replica.word(*flow).is_some_and(|w| w.owner() == Some(me.0));
+        let taken = match change {
+            Change::Void(_) | Change::Report => false,
+            Change::Flows(flows) => flows.iter().any(mine),
+            Change::All => true,
+        };
+        if taken {
+            self.taken_ns = self.replica.reached_ns();
+        }
+    }
+
+    /// Time of the run at this start, by the local clock and the last request for a lease before it: nothing that is due
+    /// later was sent. `None` where a sender of that time may run, or the clock is another one.
+    fn sent_by(&self, now: Time) -> Option<u64> {
+        let (sent_ns, run_ns) = self.renewed.filter(|_| self.alone)?;
+        Some(run_ns.saturating_add(now.0.checked_sub(sent_ns)?))
     }
 
     /// Everything that this process had delivered before it was started again has been delivered.
     fn restored(&mut self, cx: &mut Ctx<'_>) {
         self.restoring = false;
         if !self.planted.is(Mutant::NoWait) {
-            self.quiet_ns = cx.now().after(fence_wait(self.replica.rules().lease_ns)).0;
+            let wait_ns = fence_wait(self.replica.rules().lease_ns);
+            self.sent_by_ns = self.sent_by(cx.now());
+            let quiet_ns = self.sent_by_ns.map_or(wait_ns, |run_ns| {
+                let words = self.replica.words().iter();
+                let mut mine = words.filter(|word| word.owner() == Some(cx.me().0));
+                if mine.all(|word| word.fence() == 0) {
+                    // They never had another owner.
+                    return 0;
+                }
+                let over_ns = self.taken_ns.saturating_add(wait_ns).saturating_add(APART_NS);
+                over_ns.saturating_sub(run_ns).min(wait_ns)
+            });
+            self.quiet_ns = cx.now().after(quiet_ns).0;
             self.unleased = true;
         }
         if std::mem::take(&mut self.outside) {
@@ -396,12 +451,13 @@ impl Control {
         }
         // One that was excluded gets a state when it is let in again.
         if let Some(view) = self.view.clone() {
-            self.take_up(&view, cx);
+            // Where it is known what was sent, an owner before this one is waited for, and nobody else.
+            self.take_up(&view, self.sent_by_ns.is_none(), cx);
         }
     }
 
-    /// Goes on from a state that no commands have led to here.
-    fn take_up(&mut self, view: &View, cx: &mut Ctx<'_>) {
+    /// Goes on from a state that no commands have led to here. `fenced`: others may hold leases of its flows yet.
+    fn take_up(&mut self, view: &View, fenced: bool, cx: &mut Ctx<'_>) {
         let number = view.no();
         Self::tell(
             &ControlDelivery::View { number, slots: view.slots().map(|slot| slot.0).collect() },
@@ -438,7 +494,7 @@ impl Control {
                 self.ask_for_graph(cx);
             }
         }
-        self.follow(&Change::All, true, cx);
+        self.follow(&Change::All, fenced, cx);
         // What was ordered while this process was away, the end of the run among it.
         Self::tell(&ControlDelivery::State(Box::new(self.replica.clone())), cx);
     }
@@ -579,6 +635,7 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
             Some((member, _)) => view.contains(member),
             None => view.at(build.me) == Some(Member::born(build.me, build.incarnation)),
         };
+        let alone = build.params.flag("alone", false)?;
         let stored = build.journals.and_then(|journals| journals.of(EXPERIMENT).last());
         let mut replica = Replica::default();
         replica.view(&view);
@@ -593,6 +650,10 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
             lease_ns: Time::ZERO.0,
             restoring: restored.is_some(),
             outside: restored.is_some_and(|(_, is_member)| !is_member),
+            alone,
+            renewed: None,
+            taken_ns: 0,
+            sent_by_ns: None,
             quiet_ns: 0,
             unleased: false,
             not_before: BTreeMap::new(),

@@ -229,6 +229,12 @@ impl Replica {
         self.reached_ns.saturating_add(fence_wait(self.rules.lease_ns))
     }
 
+    /// Longest time that the run has lasted, as members have told it.
+    #[must_use]
+    pub(crate) const fn reached_ns(&self) -> u64 {
+        self.reached_ns
+    }
+
     /// Returns true if every flow has come to an end.
     #[must_use]
     pub fn is_settled(&self) -> bool {

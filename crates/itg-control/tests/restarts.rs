@@ -56,12 +56,36 @@ fn all_nodes_are_killed_at_once_and_go_on() {
     }
 }
 
+/// A node that is killed and started again, and knows that nobody sends who sent for it before, waits for no lease: its
+/// flows go on as soon as the others have granted one.
+#[test]
+fn who_knows_that_nobody_sends_for_it_goes_on_at_once() {
+    for seed in 0..20 {
+        let mut setup = Setup::new(4, 8);
+        setup.packets = 12 * SECOND / cluster::GAP;
+        setup.alone = true;
+        let mut cluster = with_disks(setup, "3s", seed);
+        let lease = cluster.setup.rules.lease_ns;
+        let at = lease + 3 * SECOND + below(&mut RunSeed(seed).named("kill"), 2 * SECOND);
+        cluster.world.fault_at(at, Fault::Crash(Slot(1)));
+        cluster.world.fault_at(at + 100 * MS, Fault::Recover(Slot(1)));
+        cluster.run(20 * SECOND);
+        all_ended(&cluster, &format!("seed {seed}"));
+        let facts = cluster.facts.lock().expect("one thread");
+        let next =
+            facts.packets.iter().filter(|sent| sent.0 > at && sent.1 == 1).map(|sent| sent.0);
+        let waits = next.min().expect("it goes on") - at;
+        assert!(waits < 500 * MS, "seed {seed}: after {waits} ns, of a lease of {lease}");
+    }
+}
+
 /// Clocks that are set back while nodes are down repeat the time of the run, but no packet: the oracle sees none
 /// twice.
 #[test]
 fn nothing_is_sent_twice_by_clocks_that_were_set_back() {
-    for seed in 0..10 {
+    for (seed, alone) in (0..20).zip([false, true].into_iter().cycle()) {
         let mut setup = Setup::new(4, 8);
+        setup.alone = alone;
         setup.packets = 12 * SECOND / cluster::GAP;
         setup.set_back_ns = 5 * SECOND;
         let mut cluster = with_disks(setup, "3s", seed);
@@ -78,8 +102,12 @@ fn nothing_is_sent_twice_by_clocks_that_were_set_back() {
 /// Nodes are killed one by one, in any order and at any time, as often as there is time for.
 #[test]
 fn nodes_are_killed_again_and_again() {
-    for (seed, exclude) in (0..20).zip(["1s", "3s"].into_iter().cycle()) {
-        let mut cluster = stored(4, 8, 40, exclude, seed);
+    let ways = [("1s", false), ("3s", false), ("1s", true), ("3s", true)];
+    for (seed, (exclude, alone)) in (0..40).zip(ways.into_iter().cycle()) {
+        let mut setup = Setup::new(4, 8);
+        setup.packets = 40 * SECOND / cluster::GAP;
+        (setup.planted, setup.alone) = (Planted::default(), alone);
+        let mut cluster = with_disks(setup, exclude, seed);
         let mut rng = RunSeed(seed).named("kills");
         for turn in 0..20 {
             let node = Slot(u32::try_from(below(&mut rng, 4)).expect("small"));

@@ -52,6 +52,8 @@ pub struct Setup {
     pub retain: u32,
     /// The console casts nothing: a test does.
     pub by_hand: bool,
+    /// Nodes that are started again know that nobody sends who sent for them before.
+    pub alone: bool,
     /// The clocks of nodes that are started again are set back by so much.
     pub set_back_ns: u64,
     /// Nodes that are started again can do their part from this instant on.
@@ -74,6 +76,7 @@ impl Setup {
             planted: Planted::default(),
             retain: 4096,
             by_hand: false,
+            alone: false,
             set_back_ns: 0,
             able_at_ns: 0,
         }
@@ -406,8 +409,8 @@ pub fn cluster(setup: Setup, network: &str, exclude: &str, seed: u64) -> Cluster
     let text = format!(
         "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\nlayers = [{{ layer = \
          \"detector\", exclude = \"{exclude}\" }}, {{ layer = \"log\", retain = {} }}, \"membership\", \
-         \"experiment\", \"node\"]\n",
-        setup.retain
+         {{ layer = \"experiment\", alone = {} }}, \"node\"]\n",
+        setup.retain, setup.alone
     );
     let registry = Registry::new().with("node", move |_| {
         Ok(Box::new(Node {
