@@ -20,6 +20,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// An agent that was started again has this time to hear of the run.
 const TOLD: Duration = Duration::from_secs(3);
 
+/// Least time for a connection to a node of which no byte has come.
+const ANSWER: Duration = Duration::from_secs(5);
 /// Time without a byte after which logs that are being fetched are given up.
 const STILL: Duration = Duration::from_secs(20);
 /// Slowest fetch that is borne, in bytes a second, beside some time for all.
@@ -125,7 +127,7 @@ pub(crate) async fn fetch(source: &mut Source, dir: &Path, until: Instant) -> Re
     loop {
         // One that was kept may have ended meanwhile.
         let kept = source.line.is_some();
-        match fetching.attempt(source).await {
+        match fetching.attempt(source, until).await {
             Ok(()) => return fetching.keep(),
             Err(error) if fetching.local || !kept && fetching.is_over(until) => return Err(error),
             Err(error) => {
@@ -154,9 +156,20 @@ impl Fetching<'_> {
         self.until.map_or(now >= first, |(still, all)| now >= still || now >= all)
     }
 
-    /// Fetches over one connection what has not come yet.
-    async fn attempt(&mut self, source: &mut Source) -> Result<()> {
-        let mut line = source.connection().await?;
+    /// Fetches over one connection what has not come yet; `first` is the time of the first byte.
+    async fn attempt(&mut self, source: &mut Source, first: Instant) -> Result<()> {
+        let connecting = source.connection();
+        let mut line = match self.until {
+            // One whose host is there and says nothing is not waited for as long as others are.
+            None => {
+                let until = first.max(Instant::now() + ANSWER);
+                match tokio::time::timeout_at(until, connecting).await {
+                    Ok(connected) => connected?,
+                    Err(_) => bail!("no answer in time"),
+                }
+            }
+            Some(_) => connecting.await?,
+        };
         let run = &source.run;
         let Reply::Files { files, .. } = ask(&mut line, &Call::List(run.clone())).await? else {
             bail!("no list of logs");

@@ -25,6 +25,7 @@ use itg_trust::{Role, plain};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use self::gather::{HURRY, USUAL};
 use crate::description::Description;
 use crate::ends::{ends_of, latest_end_ns};
 use crate::finding::{Node, Run, receiver};
@@ -45,6 +46,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const OVERDUE_NS: u64 = 10_000_000_000;
 /// Beside the length of a lease, flows are waited for no longer than this after the plan.
 const PATIENCE_NS: u64 = 30_000_000_000;
+/// Time that flows may take to stop at a signal.
+const STOPPING: Duration = Duration::from_secs(3);
 /// Least time of the work of nodes at the start and at the end: nobody is missed sooner.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -228,15 +231,19 @@ impl Ready<'_> {
         console.watch.close();
         let logs = if signals.exit_code().is_some() {
             // The run was ended by a signal, but its logs are wanted: the next signal ends the program.
-            console.gather(dir).await?
+            console.gather(dir, &HURRY).await?
         } else {
-            let logs = unless_stopped(&signals, console.gather(dir)).await;
+            let logs = unless_stopped(&signals, console.gather(dir, &USUAL)).await;
             if signals.exit_code().is_some() {
                 let text = format!("the logs stay with the agents: {}", console.fetch);
                 console.leave(&text).await;
             }
             logs?
         };
+        if !console.lost_logs.is_empty() {
+            console
+                .event(&format!("logs that are missing may be with the agents: {}", console.fetch));
+        }
         let stopped = signals.stop.borrow().clone();
         Ok(console.outcome(logs, signals.exit_code(), stopped))
     }
@@ -406,18 +413,22 @@ impl Console {
         let t0_ns = clock::monotonic_ns() + MARGIN_NS;
         self.order(Command::Start { t0_unix_ns }).await;
         let mut stop = signals.stop.clone();
-        let mut stopping = false;
+        let mut stopping: Option<Instant> = None;
         let mut owners: BTreeMap<u32, (Option<u32>, u16)> = BTreeMap::new();
         loop {
             tokio::select! {
                 told = self.hear(LOOK) => {
                     told?;
                 }
-                reason = stop.wait_for(Option::is_some), if !stopping => {
-                    stopping = true;
+                reason = stop.wait_for(Option::is_some), if stopping.is_none() => {
+                    stopping = Some(Instant::now());
                     let reason = reason.ok().and_then(|reason| reason.clone()).unwrap_or_default();
                     self.watch.word(&reason);
                     self.event(&reason);
+                    self.event(&format!(
+                        "flows are stopped and logs fetched; after another signal the logs stay with the agents: {}",
+                        self.fetch
+                    ));
                     self.order(Command::Stop { flow: None }).await;
                 }
             }
@@ -436,6 +447,10 @@ impl Console {
             }
             if self.replica.phase() >= Phase::Running && self.replica.is_settled() {
                 break;
+            }
+            if stopping.is_some_and(|since| since.elapsed() > STOPPING) {
+                self.event("flows are not stopped by all: the logs that are there are fetched");
+                return Ok(());
             }
             if self.is_overdue(clock::monotonic_ns().saturating_sub(t0_ns)) {
                 self.order(Command::Stop { flow: None }).await;

@@ -88,3 +88,38 @@ fn a_node_that_is_started_again_and_again_gives_its_flows_away() {
     assert!(got > 900, "{got} of 1600: {done}");
     assert_eq!(flow_packets(&cluster.report(), 1, "receiver"), 1600, "{done}");
 }
+
+/// The first signal has flows stopped and names the command that makes the report, the second one ends the program; a node
+/// that stands still holds nobody up for long.
+#[test]
+fn signals_work_while_nodes_stand_still() {
+    let flow = "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(10ms)\"\nduration = \"60s\"\n";
+    let rows =
+        [("one", (&[2][..], false)), ("all", (&[0, 1, 2], false)), ("twice", (&[0, 1], true))];
+    itg_tests::in_parallel(&rows, |(nodes, twice)| {
+        let cluster = Cluster::new(3);
+        let run = cluster.run(flow, &[]);
+        cluster.wait_until_it_runs();
+        thread::sleep(Duration::from_secs(2));
+        for node in *nodes {
+            cluster.agents[*node].as_ref().expect("it runs").signal(Signal::SIGSTOP);
+        }
+        let asked = Instant::now();
+        run.signal(Signal::SIGINT);
+        drop(run.line_with("itg-cluster fetch ", Duration::from_secs(2)));
+        if *twice {
+            run.signal(Signal::SIGINT);
+        }
+        let done = run.finish(LIMIT);
+        let took = asked.elapsed();
+        let limit = if *twice { 2 } else { 20 };
+        assert!(took < Duration::from_secs(limit), "{took:?}: {done}");
+        match nodes.len() {
+            1 => assert!(flow_packets(&cluster.report(), 1, "receiver") > 0, "{done}"),
+            // Nothing was fetched, and the command is named last.
+            _ => assert!(!cluster.path("out/report.json").exists(), "{done}"),
+        }
+        let code = if nodes.len() == 3 { 4 } else { 130 };
+        assert_eq!(done.code, Some(code), "{done}");
+    });
+}

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use itg_control::Command;
 use itg_core::units::format_duration_ns;
 use itg_socket::clock;
@@ -16,11 +16,33 @@ use super::{Console, LOOK, Node, nanoseconds};
 use crate::collect::{self, Patience, Source};
 use crate::missing::Step;
 
-/// Times from the beginning of the end of a run: until then senders come to their end, receivers behind them, and nodes of
-/// which no byte has come are asked for their logs.
-const DRAINED: Duration = Duration::from_secs(15);
-const CLOSED: Duration = Duration::from_secs(25);
-const FETCHED: Duration = Duration::from_secs(35);
+/// Times from the beginning of the end of a run.
+#[derive(Debug)]
+pub(super) struct Ending {
+    /// Until then senders come to their end …
+    drained: Duration,
+    /// … receivers close their logs …
+    closed: Duration,
+    /// … and nodes of which no byte has come are asked for theirs.
+    fetched: Duration,
+}
+
+/// Those of a run that ends by itself.
+pub(super) const USUAL: Ending = Ending {
+    drained: Duration::from_secs(15),
+    closed: Duration::from_secs(25),
+    fetched: Duration::from_secs(35),
+};
+
+/// Those of one that a signal ends.
+pub(super) const HURRY: Ending = Ending {
+    drained: Duration::from_secs(2),
+    closed: Duration::from_secs(4),
+    fetched: Duration::from_secs(6),
+};
+
+/// Time for the last answer of a node that is not done.
+const GRACE: Duration = Duration::from_secs(1);
 /// Time in which a node that is no member comes back at the end, so that its logs are fetched.
 const BACK: Duration = Duration::from_secs(3);
 
@@ -29,16 +51,16 @@ type Sources = BTreeMap<u32, Source>;
 
 impl Console {
     /// Ends the run and fetches the logs of all nodes.
-    pub(super) async fn gather(&mut self, out: &Path) -> Result<Vec<PathBuf>> {
+    pub(super) async fn gather(&mut self, out: &Path, times: &Ending) -> Result<Vec<PathBuf>> {
         let began = Instant::now();
-        let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(FETCHED));
+        let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(times.fetched));
         self.order(Command::Drain).await;
         let source = |(slot, node): (u32, &Node)| {
             (slot, Source::new(self.trust.clone(), node.address.clone(), self.run.clone()))
         };
         let sources = (0_u32..).zip(&self.nodes).map(source).collect();
         // Receivers wait for the last words of all senders.
-        let until = (began + DRAINED, until_ns);
+        let until = (began + times.drained, until_ns);
         let (sources, drained) = self.wait_for_logs(sources, false, until).await?;
         for (slot, done) in drained {
             if let Err(error) = done {
@@ -47,7 +69,7 @@ impl Console {
         }
         self.order(Command::End).await;
         let mut whole = BTreeSet::new();
-        let until = (began + CLOSED, until_ns);
+        let until = (began + times.closed, until_ns);
         let (sources, closed) = self.wait_for_logs(sources, true, until).await?;
         for (slot, done) in closed {
             let name = self.name(slot).to_owned();
@@ -58,7 +80,7 @@ impl Console {
                 Ok(()) => drop(whole.insert(slot)),
             }
         }
-        self.fetch(out, sources, &whole, (began + FETCHED, until_ns)).await
+        self.fetch(out, sources, &whole, (began + times.fetched, until_ns)).await
     }
 
     /// Fetches the logs of all nodes, side by side; those that were `whole` a moment ago, and members, are asked until then.
@@ -115,14 +137,15 @@ impl Console {
         let mut waiting = JoinSet::new();
         for (slot, mut source) in sources {
             let back = match (self.members.contains(&slot), self.absent.contains_key(&slot)) {
-                (true, _) => FETCHED,
+                (true, _) => USUAL.fetched,
                 (false, false) => BACK,
                 (false, true) => Duration::ZERO,
             };
             let patience = Patience { until, back };
             waiting.spawn(async move {
-                let done = collect::wait(&mut source, closed, patience).await;
-                (slot, source, done)
+                let waiting = collect::wait(&mut source, closed, patience);
+                let done = tokio::time::timeout_at(until + GRACE, waiting).await;
+                (slot, source, done.unwrap_or_else(|_| Err(anyhow!("no answer in time"))))
             });
         }
         let (mut sources, mut all) = (Sources::new(), Vec::new());
