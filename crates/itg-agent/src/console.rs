@@ -23,6 +23,7 @@ use itg_run::{Outcome, Output, Prepared, World, why};
 use itg_socket::clock;
 use itg_trust::{Role, plain};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::gather::{HURRY, USUAL};
@@ -415,6 +416,7 @@ impl Console {
         let mut stop = signals.stop.clone();
         let mut stopping: Option<Instant> = None;
         let mut owners: BTreeMap<u32, (Option<u32>, u16)> = BTreeMap::new();
+        let mut asking = None;
         loop {
             tokio::select! {
                 told = self.hear(LOOK) => {
@@ -452,8 +454,13 @@ impl Console {
                 self.event("flows are not stopped by all: the logs that are there are fetched");
                 return Ok(());
             }
-            if self.is_overdue(clock::monotonic_ns().saturating_sub(t0_ns)) {
+            let run_ns = clock::monotonic_ns().saturating_sub(t0_ns);
+            if self.is_overdue(run_ns) {
                 self.order(Command::Stop { flow: None }).await;
+                return Ok(());
+            }
+            if self.is_left_behind(run_ns, &mut asking).await {
+                self.event("all nodes have closed their logs without this console");
                 return Ok(());
             }
         }
@@ -496,6 +503,28 @@ impl Console {
             self.event("flows that are not over are given up: the logs that are there are fetched");
         }
         over
+    }
+
+    /// Returns true when all nodes have closed their logs while this console was cut off: no member of the run is there any
+    /// more that would tell it.
+    async fn is_left_behind(&self, run_ns: u64, asking: &mut Option<JoinHandle<bool>>) -> bool {
+        let latest = |(flow, (end_ns, over_ns)): (&u32, &(u64, Option<u64>))| {
+            latest_end_ns(*end_ns, *over_ns, self.replica.rates(*flow))
+        };
+        if !self.reached().is_empty() || self.ends.iter().map(latest).any(|end| run_ns < end) {
+            return false;
+        }
+        match asking.take() {
+            Some(task) if task.is_finished() => task.await.unwrap_or(false),
+            Some(task) => {
+                *asking = Some(task);
+                false
+            }
+            None => {
+                *asking = Some(self.ask_whether_closed());
+                false
+            }
+        }
     }
 
     /// Members that are reached.

@@ -9,12 +9,14 @@ use anyhow::{Result, anyhow};
 use itg_control::Command;
 use itg_core::units::format_duration_ns;
 use itg_socket::clock;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::{Console, LOOK, Node, nanoseconds};
 use crate::collect::{self, Patience, Source};
+use crate::finding::call;
 use crate::missing::Step;
+use crate::wire::{Call, Logs, Reply};
 
 /// Times from the beginning of the end of a run.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub(super) const HURRY: Ending = Ending {
     fetched: Duration::from_secs(6),
 };
 
+/// Time between two questions of a console that is cut off.
+const ASKED: Duration = Duration::from_secs(1);
 /// Time for the last answer of a node that is not done.
 const GRACE: Duration = Duration::from_secs(1);
 /// Time in which a node that is no member comes back at the end, so that its logs are fetched.
@@ -50,6 +54,22 @@ const BACK: Duration = Duration::from_secs(3);
 type Sources = BTreeMap<u32, Source>;
 
 impl Console {
+    /// Asks all nodes, one after the other, whether they have closed their logs: true if all have.
+    pub(super) fn ask_whether_closed(&self) -> JoinHandle<bool> {
+        let addresses: Vec<String> = self.nodes.iter().map(|node| node.address.clone()).collect();
+        let (trust, run) = (self.trust.clone(), self.run.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(ASKED).await;
+            for address in addresses {
+                let state = call(&trust, &address, Call::List(run.clone())).await;
+                if !matches!(state, Ok(Reply::Files { state: Logs::Closed, .. })) {
+                    return false;
+                }
+            }
+            true
+        })
+    }
+
     /// Ends the run and fetches the logs of all nodes.
     pub(super) async fn gather(&mut self, out: &Path, times: &Ending) -> Result<Vec<PathBuf>> {
         let began = Instant::now();
