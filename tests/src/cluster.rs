@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use itg_testkit::host::two_ports;
 use serde_json::Value;
 
-use crate::{Output, Running, Switch, program, temp_dir};
+use crate::{Output, Running, Slow, Switch, program, temp_dir};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -97,7 +97,16 @@ impl Cluster {
     /// So many agents, each on a host of its own, and a terminal on another one. Needs root.
     #[must_use]
     pub fn apart(nodes: usize) -> Self {
-        let switch = Switch::new(nodes);
+        Self::on_switch(Switch::new(nodes), nodes)
+    }
+
+    /// The same with slow links between the hosts and the switch, at which the terminal is.
+    #[must_use]
+    pub fn slow(nodes: usize, slow: Slow) -> Self {
+        Self::on_switch(Switch::slow(nodes, slow), nodes)
+    }
+
+    fn on_switch(switch: Switch, nodes: usize) -> Self {
         let addresses = (0..nodes).map(|host| format!("{}:9020", Switch::address(host))).collect();
         Self::with(Some(switch), addresses, &[])
     }

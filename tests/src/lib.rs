@@ -26,6 +26,7 @@ mod program;
 mod receiver;
 mod relay;
 mod repository;
+mod slow;
 mod tokens;
 
 pub use account::{Account, accounts};
@@ -54,3 +55,4 @@ pub use program::program;
 pub use receiver::{Receiver, send, sender};
 pub use relay::{Impairment, Passed, Relay, Relayed, Traffic};
 pub use repository::{files, root};
+pub use slow::Slow;

@@ -6,6 +6,8 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::slow::{Slow, SlowLink};
+
 /// Namespaces of these tests are called `itg-PID-N`.
 const PREFIX: &str = "itg-";
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -167,6 +169,8 @@ pub struct Switch {
     pub middle: Namespace,
     /// The others.
     pub hosts: Vec<Namespace>,
+    /// Their links, where these are slow.
+    _links: Vec<SlowLink>,
 }
 
 impl Switch {
@@ -176,23 +180,40 @@ impl Switch {
     /// Makes hosts and switch.
     #[must_use]
     pub fn new(hosts: usize) -> Self {
+        Self::with(hosts, None)
+    }
+
+    /// The same, with slow links between the hosts and the switch.
+    #[must_use]
+    pub fn slow(hosts: usize, slow: Slow) -> Self {
+        Self::with(hosts, Some(slow))
+    }
+
+    fn with(hosts: usize, slow: Option<Slow>) -> Self {
+        let mut links = Vec::new();
         let middle = Namespace::new();
         middle.ip("link add switch0 type bridge");
         middle.ip(&format!("address add {}/24 dev switch0", Self::MIDDLE));
         middle.ip("link set switch0 up");
-        let host = |number: usize| {
+        let mut host = |number: usize| {
             let host = Namespace::new();
-            host.ip(&format!(
-                "link add link0 type veth peer name port{number} netns {}",
-                middle.name
-            ));
+            let port = format!("port{number}");
+            match slow {
+                None => host.ip(&format!(
+                    "link add link0 type veth peer name {port} netns {}",
+                    middle.name
+                )),
+                Some(slow) => {
+                    links.push(SlowLink::join((&host, "link0"), (&middle, &port), slow));
+                }
+            }
             host.ip(&format!("address add {}/24 dev link0", Self::address(number)));
             host.ip("link set link0 up");
             middle.ip(&format!("link set port{number} master switch0 up"));
             host
         };
-        let hosts = (0..hosts).map(host).collect();
-        Self { middle, hosts }
+        let hosts = (0..hosts).map(&mut host).collect();
+        Self { middle, hosts, _links: links }
     }
 
     /// The address of a host.

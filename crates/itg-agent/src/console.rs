@@ -39,8 +39,15 @@ use crate::wire::{Join, times, with_port};
 
 /// Time that nodes may take to get the description and make ready.
 const LOADING: Duration = Duration::from_secs(15);
+/// … and so many of the longest round trip to a node.
+const LOADING_ROUND_TRIPS: u32 = 40;
+/// Round trips that a lease lasts at least, and the longest that counts.
+const LEASE_ROUND_TRIPS: u64 = 32;
+const LONGEST_NS: u64 = 5_000_000_000;
 /// From the order to start to the start: workers are started meanwhile.
 const MARGIN_NS: u64 = 700_000_000;
+/// … and so many of the longest round trip to a node: the order, a lease, and what sender and receiver agree.
+const MARGIN_ROUND_TRIPS: u64 = 16;
 /// Time between two looks at the state.
 const LOOK: Duration = Duration::from_millis(100);
 /// A flow that is not over so long after its plan is named.
@@ -175,11 +182,12 @@ impl Ready<'_> {
             receivers,
         };
         let routes = description.routes(&loaded.plan)?;
+        let lease_ns = lease_over(options.lease.0, &nodes);
         let rules = Rules {
             orphan: options.orphan.into(),
             orphan_after_ns: options.orphan_after.0,
             failover: options.failover.into(),
-            lease_ns: options.lease.0,
+            lease_ns,
             console: Some(console),
         };
         member.ask(ControlRequest::Load(description.to_bytes()?, routes, rules)).await;
@@ -262,6 +270,19 @@ async fn unless_stopped<T>(signals: &Signals, work: impl Future<Output = Result<
     }
 }
 
+/// A lease within which its renewal is ordered: that takes four ways at least, between agents that may be twice as far
+/// from each other as from the console, and waits for what is being ordered. Renewals of all are to leave room on a
+/// slow link, too.
+fn lease_over(lease_ns: u64, nodes: &[Node]) -> u64 {
+    let longest_ns = nodes.iter().map(|node| node.round_trip_ns).max().unwrap_or(0);
+    let least_ns = LEASE_ROUND_TRIPS * longest_ns.min(LONGEST_NS);
+    if least_ns > lease_ns {
+        let lease = format_duration_ns(least_ns);
+        say(format_args!("itg-cluster: leases last {lease}: the links to the nodes are slow"));
+    }
+    lease_ns.max(least_ns)
+}
+
 /// The nodes of the file, in the order of their names.
 fn nodes(loaded: &Loaded) -> Result<Vec<Node>> {
     if loaded.experiment.nodes.is_empty() {
@@ -285,7 +306,7 @@ fn nodes(loaded: &Loaded) -> Result<Vec<Node>> {
                 "nodes `{other}` and `{name}` have the same address {address}: one agent is one node"
             )));
         }
-        nodes.push(Node { name: name.clone(), address, clock: (0, 0) });
+        nodes.push(Node { name: name.clone(), address, clock: (0, 0), round_trip_ns: 0 });
     }
     Ok(nodes)
 }
@@ -410,8 +431,11 @@ impl Console {
             self.leave("the experiment was not started").await;
             return Err(error);
         }
-        let t0_unix_ns = clock::unix_ns() + MARGIN_NS;
-        let t0_ns = clock::monotonic_ns() + MARGIN_NS;
+        let longest = self.nodes.iter().map(|node| node.round_trip_ns).max().unwrap_or(0);
+        let longest_ns = longest.max(nanoseconds(self.member.round_trip())).min(LONGEST_NS);
+        let margin_ns = MARGIN_NS + MARGIN_ROUND_TRIPS * longest_ns;
+        let t0_unix_ns = clock::unix_ns() + margin_ns;
+        let t0_ns = clock::monotonic_ns() + margin_ns;
         self.order(Command::Start { t0_unix_ns }).await;
         let mut stop = signals.stop.clone();
         let mut stopping: Option<Instant> = None;
@@ -603,9 +627,10 @@ impl Console {
 
     /// Waits until every node has the description and can do its part; arms.
     async fn load(&mut self) -> Result<()> {
-        let (began, deadline) = (Instant::now(), Instant::now() + LOADING);
-        let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(LOADING));
+        let (began, began_ns) = (Instant::now(), clock::monotonic_ns());
         loop {
+            let patience = LOADING + LOADING_ROUND_TRIPS * self.member.round_trip();
+            let until_ns = began_ns.saturating_add(nanoseconds(patience));
             self.look().await?;
             self.watch.look(&self.replica);
             if began.elapsed() > SOON {
@@ -631,12 +656,12 @@ impl Console {
             if self.replica.phase() >= Phase::Armed {
                 return Ok(());
             }
-            if Instant::now() > deadline {
+            if began.elapsed() > patience {
                 let names: Vec<&str> = missing.iter().map(|slot| self.name(*slot)).collect();
                 let text = format!(
                     "loading: no answer from node {} within {} s",
                     names.join(", "),
-                    LOADING.as_secs()
+                    patience.as_secs()
                 );
                 return Err(Failure::new(3, text).into());
             }

@@ -61,7 +61,10 @@ impl Description {
         };
         plan.flows
             .iter()
-            .map(|flow| Ok(Route { from: slot(&flow.from)?, to: slot(&flow.to)? }))
+            .map(|flow| {
+                let start_ns = flow.flow.spec().start_ns;
+                Ok(Route { from: slot(&flow.from)?, to: slot(&flow.to)?, start_ns })
+            })
             .collect()
     }
 }

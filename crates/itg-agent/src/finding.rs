@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use itg_cli::Failure;
 use tokio::task::JoinSet;
 
-use crate::member::{compare_clocks, greet};
+use crate::member::{Compared, compare_clocks, greet};
 use crate::trust::Trust;
 use crate::wire::{Call, Join, Reply, ask};
 
@@ -21,6 +21,8 @@ pub(crate) struct Node {
     pub(crate) address: String,
     /// Its clock minus ours, and how wrong that may be.
     pub(crate) clock: (i64, u64),
+    /// The quickest round trip to it, in nanoseconds.
+    pub(crate) round_trip_ns: u64,
 }
 
 /// Identifier of a run, and the keys of its members.
@@ -41,7 +43,10 @@ impl Run {
         let mut absent = BTreeMap::new();
         while let Some(answer) = asking.join_next().await {
             match answer? {
-                (slot, Ok(clock)) => nodes[slot].clock = clock,
+                (slot, Ok(Compared { offset_ns, uncertainty_ns, round_trip_ns })) => {
+                    nodes[slot].clock = (offset_ns, uncertainty_ns);
+                    nodes[slot].round_trip_ns = round_trip_ns;
+                }
                 (slot, Err(error)) => {
                     let node = &nodes[slot];
                     let text = format!("node {} ({}): {error}", node.name, node.address);
@@ -119,7 +124,7 @@ pub(crate) async fn call(trust: &Trust, address: &str, call: Call) -> Result<Rep
 }
 
 /// Looks at an agent: its version, its clock.
-async fn look_at(trust: &Trust, address: &str) -> Result<(i64, u64), String> {
+async fn look_at(trust: &Trust, address: &str) -> Result<Compared, String> {
     let mut line = trust.connect(address).await.map_err(|error| error.to_string())?;
     let greeted =
         greet(&mut line).await.map_err(|error| format!("comparing versions: {error:#}"))?;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -39,6 +39,12 @@ const INBOX: usize = 4096;
 const AGAIN: Duration = Duration::from_millis(100);
 /// Silence after which a member is excluded.
 const EXCLUDE_MS: u64 = 3000;
+/// Time between two heartbeats of a member.
+const HEARTBEAT_MS: u64 = 1000;
+/// When something has happened members say how far they are within this time.
+const STATUS_MS: u64 = 500;
+/// While nothing happens members say how far they are once in this time.
+const REST_MS: u64 = 30_000;
 /// For so long members only call those that know of the run: the console tells all members first.
 const FIRST: Duration = Duration::from_secs(5);
 
@@ -54,6 +60,8 @@ pub(crate) struct Member {
     connected: Connected,
     /// Too few members are reached to agree on anything.
     too_few: Arc<AtomicBool>,
+    /// The longest round trip to another member, in nanoseconds.
+    round_trip_ns: Arc<AtomicU64>,
     tasks: Arc<Tasks>,
     clock: SharedClock,
 }
@@ -153,6 +161,8 @@ impl Drop for Tasks {
 struct Outlet {
     tells: mpsc::UnboundedSender<ControlDelivery>,
     figures: watch::Sender<Figures>,
+    /// Figures that the members of this view have been told.
+    spread: Bytes,
 }
 
 impl Layer for Outlet {
@@ -160,12 +170,18 @@ impl Layer for Outlet {
         if message.ty == TELL
             && let Some(tell) = ControlDelivery::from_message(&message)
         {
+            if matches!(tell, ControlDelivery::View { .. }) {
+                self.spread = Bytes::new();
+            }
             // No task listens once the run is over.
             drop(self.tells.send(tell));
         }
         match overlay::OverlayDelivery::from_message(&message) {
-            // The root has the sum of all: all members get it.
-            Some(overlay::OverlayDelivery::Gathered { topic: figures::TOPIC, bytes, .. }) => {
+            // The root has the sum of all: all members get it when it has changed.
+            Some(overlay::OverlayDelivery::Gathered { topic: figures::TOPIC, bytes, .. })
+                if bytes != self.spread =>
+            {
+                self.spread = bytes.clone();
                 if let Some(message) =
                     (overlay::OverlayRequest::Spread { lasting: false, bytes }).message()
                 {
@@ -195,13 +211,15 @@ impl Member {
         let (n, alone) = (join.addresses.len(), again.is_some_and(|again| again.alone));
         let text = format!(
             "processes = {n}\n[[network]]\nname = \"control\"\nkind = \"cluster\"\n[[process]]\nlayers = [{{ layer = \
-             \"detector\", exclude = \"{EXCLUDE_MS}ms\" }}, \"log\", \"membership\", \"overlay\", \
+             \"detector\", exclude = \"{EXCLUDE_MS}ms\", ring = \"{HEARTBEAT_MS}ms\" }}, {{ layer = \"log\", \
+             status = \"{STATUS_MS}ms\", rest = \"{REST_MS}ms\" }}, \"membership\", \"overlay\", \
              {{ layer = \"experiment\", alone = {alone} }}, \"outlet\"]\n"
         );
         let config = Config::parse(&text, "cluster")?;
         let (sums, figures) = watch::channel(Figures::default());
         let registry = Registry::new().with("outlet", move |_| {
-            Ok(Box::new(Outlet { tells: tells.clone(), figures: sums.clone() }))
+            let (tells, figures) = (tells.clone(), sums.clone());
+            Ok(Box::new(Outlet { tells, figures, spread: Bytes::new() }))
         });
         let registry = overlay::layers(registry, figures::merge);
         let registry = itg_control::layers(
@@ -229,14 +247,19 @@ impl Member {
             reports: Reports::default(),
             connected: Connected::default(),
             too_few: Arc::default(),
+            round_trip_ns: Arc::default(),
             tasks: Arc::new(Tasks(std::sync::Mutex::default())),
             clock: Arc::new(std::sync::Mutex::new(clock)),
         };
         let (reports, too_few) = (member.reports.clone(), Arc::clone(&member.too_few));
+        let round_trip_ns = Arc::clone(&member.round_trip_ns);
         let queues = Queues::new(Box::new(move |noted| {
             if let Report::Event { at: now, event, .. } = noted {
                 if let Some(MembershipEvent::Suspended { suspended, .. }) = event.decode() {
                     too_few.store(suspended, Ordering::Relaxed);
+                }
+                if let Some(DetectorEvent::RoundTrips { longest_ns }) = event.decode() {
+                    round_trip_ns.store(longest_ns, Ordering::Relaxed);
                 }
                 reports.watch(now, &event);
             }
@@ -330,6 +353,11 @@ impl Member {
         self.too_few.load(Ordering::Relaxed)
     }
 
+    /// The longest round trip to another member, as far as it is known.
+    pub(crate) fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.round_trip_ns.load(Ordering::Relaxed))
+    }
+
     /// Number of members that it is connected to, and true if the console is one of them.
     pub(crate) fn lines(&self) -> (usize, bool) {
         let connected = self.connected.borrow();
@@ -366,12 +394,18 @@ impl Links {
             connected.send_replace(queues.slots().collect());
             // What was said of it before is over.
             reports.lock().remove(&slot);
-            process.control(now, "membership", Box::new(Injected::Trust(Slot(slot))));
+            for layer in ["log", "membership"] {
+                process.control(now, layer, Box::new(Injected::Trust(Slot(slot))));
+            }
         });
         if !up.await {
             return;
         }
         let _connection = Connection { links: self, slot, number };
+        // Members ask each other; probes of all these connections would be most of what a group says.
+        if let Err(error) = itg_socket::without_probes(line.get_ref().0) {
+            tracing::debug!(slot, %error, "options of a connection of members");
+        }
         let both = (Slot(self.join.slot), Slot(slot));
         if let Err(error) = tasks::carry(line, both, frames, &self.inputs).await {
             tracing::debug!(slot, %error, "a connection of members has ended");
@@ -462,7 +496,8 @@ async fn call(
     };
     let greeted = greet(&mut line).await.map_err(failed("comparing versions"))?;
     let compared = compare_clocks(&mut line, &greeted.boot_id).await;
-    let (offset_ns, uncertainty_ns) = compared.map_err(failed("comparing clocks"))?;
+    let Compared { offset_ns, uncertainty_ns, .. } =
+        compared.map_err(failed("comparing clocks"))?;
     let known_ns = clock.told_by.map_or(u64::MAX, |_| clock.uncertainty_ns);
     let ours = Join {
         slot: to,
@@ -502,14 +537,30 @@ pub(crate) async fn greet(line: &mut Line) -> Result<Greeted> {
     }
 }
 
-/// Questions for the time; the quickest answer counts.
+/// Questions for the time; the quickest answer counts. Behind the first few no more are asked after the time given.
 const PROBES: u32 = 12;
+const FEW_PROBES: u32 = 3;
+const PROBING: Duration = Duration::from_millis(500);
 
-/// Measures the lead of the other clock over this one, and its uncertainty (half of the quickest
-/// round trip), in nanoseconds.
-pub(crate) async fn compare_clocks(line: &mut Line, boot_id: &str) -> Result<(i64, u64)> {
+/// Comparison of two clocks, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compared {
+    /// Lead of the other clock over this one.
+    pub(crate) offset_ns: i64,
+    /// Uncertainty of the lead: half of the quickest round trip.
+    pub(crate) uncertainty_ns: u64,
+    /// The quickest round trip.
+    pub(crate) round_trip_ns: u64,
+}
+
+/// Measures the lead of the other clock over this one.
+pub(crate) async fn compare_clocks(line: &mut Line, boot_id: &str) -> Result<Compared> {
     let mut best = (u64::MAX, 0);
-    for _ in 0..PROBES {
+    let began = tokio::time::Instant::now();
+    for probe in 0..PROBES {
+        if probe >= FEW_PROBES && began.elapsed() > PROBING {
+            break;
+        }
         let sent = clock_pair::reading();
         let Reply::Clock(there) = ask(line, &Call::Clock).await? else {
             anyhow::bail!("no answer to the question for the time");
@@ -520,7 +571,9 @@ pub(crate) async fn compare_clocks(line: &mut Line, boot_id: &str) -> Result<(i6
         best = best.min((took, i128::from(there) - i128::from(here)));
     }
     let offset = i64::try_from(best.1).unwrap_or(i64::MAX);
-    Ok(lead(boot_id == itg_socket::host::boot_id(), offset, best.0 / 2))
+    let same_boot = boot_id == itg_socket::host::boot_id();
+    let (offset_ns, uncertainty_ns) = lead(same_boot, offset, best.0 / 2);
+    Ok(Compared { offset_ns, uncertainty_ns, round_trip_ns: best.0 })
 }
 
 /// Lead of a clock and its uncertainty, as measured, in nanoseconds: none where both hosts have one boot id, unless the

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::trust::Line;
 
 /// Version of these messages, and of what members say to each other.
-pub(crate) const PROTOCOL: u32 = 9;
+pub(crate) const PROTOCOL: u32 = 10;
 /// Port of agents; what they receive comes to the next one.
 pub(crate) const AGENT_PORT: u16 = 9020;
 /// Longest message: 8 MiB.

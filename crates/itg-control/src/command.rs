@@ -5,13 +5,15 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 /// Longest encoding that is read: 16 MiB.
 const MOST: usize = 16 << 20;
 
-/// A flow as the control plane sees it: its sender and its receiver.
+/// A flow as the control plane sees it: its sender, its receiver, and its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Route {
     /// Slot of the node that sends it as long as that node is there.
     pub from: u32,
     /// Slot of the node that receives it.
     pub to: u32,
+    /// Time of the run at which it starts, as asked for, in nanoseconds.
+    pub start_ns: u64,
 }
 
 /// Treatment of flows when their console has left, or when the group cannot be reached.

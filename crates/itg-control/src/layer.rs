@@ -8,12 +8,14 @@
 //! its lease may last longer than what the log remembers of it: so for the length of a lease the process neither
 //! sends nor hands over.
 
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
+use itg_core::rate::Rates;
 use itg_core::streams::{below, fnv1a};
-use itg_group::{Member, View, cast};
+use itg_group::{Member, RoundTrip, View, cast};
 use itg_process::{
     Ctx, JournalWrite, Layer, Level, MS, Message, Registry, SECOND, Slot, Time, TimerId,
 };
@@ -29,6 +31,9 @@ const GRAPH: u32 = 1620;
 const WANT: u32 = 1621;
 /// Time that a member waits for the description before it asks another one for it.
 const WANT_AFTER: u64 = 300 * MS;
+/// Doublings of that time when it has not come, and round trips that are waited for beside it.
+const MOST_DOUBLINGS: u32 = 5;
+const WANT_ROUND_TRIPS: u64 = 4;
 /// Casts that a full window has turned away are tried again.
 const AGAIN: u64 = 20 * MS;
 /// Commands that wait for room in the window.
@@ -37,6 +42,9 @@ const MOST_WAITING: usize = 65_536;
 const RENEWALS: u64 = 4;
 /// Requests for a lease that are remembered: those of many lengths of a lease.
 const MOST_REQUESTS: usize = 256;
+/// A lease is asked for so many of its lengths, and so many nanoseconds at least, before the first packet is due.
+const AHEAD: u64 = 4;
+const AHEAD_LEAST: u64 = 10 * SECOND;
 /// Clocks of two hosts run apart by at most this share of the time: 10⁻³.
 const RATE_BOUND: u64 = 1000;
 
@@ -94,7 +102,13 @@ struct Control {
     /// Those that it has been told to send no longer, and has not ended yet.
     ceasing: BTreeMap<u32, u16>,
     renew: Option<TimerId>,
+    /// True while that timer only waits for a flow to start.
+    early: bool,
     want: Option<TimerId>,
+    /// Times that the description was asked for.
+    wanted: u32,
+    /// The longest round trip to others, in nanoseconds.
+    round_trip_ns: u64,
     again: Option<TimerId>,
     release: Option<TimerId>,
 }
@@ -130,6 +144,7 @@ impl Control {
             ControlRequest::Command(command) => self.cast(&command, cx),
             ControlRequest::RunTime(local_ns, run_ns) => {
                 self.run_time = Some((local_ns, run_ns));
+                self.look_again(cx);
                 self.keep_lease(cx);
             }
             ControlRequest::Look => {
@@ -224,10 +239,12 @@ impl Control {
                     self.have(by.slot, cx);
                 } else {
                     self.graph = None;
-                    self.want = Some(cx.set_timer_after(WANT_AFTER));
+                    self.wanted = 0;
+                    self.want = Some(cx.set_timer_after(self.want_after()));
                 }
             }
             Command::SetRate { .. } => {
+                self.look_again(cx);
                 if let Change::Flows(flows) = &change {
                     for flow in flows.iter().filter(|flow| self.duties.contains_key(flow)) {
                         let changes = self.replica.rates(*flow).to_vec();
@@ -328,6 +345,7 @@ impl Control {
                 return;
             }
             self.duties.insert(flow, fence);
+            self.look_again(cx);
             let wait = fenced && !self.planted.is(Mutant::NoWait);
             let wait = if wait { fence_wait(self.replica.rules().lease_ns) } else { 0 };
             let not_before_ns = cx.now().after(wait).0.max(self.quiet_ns);
@@ -349,7 +367,23 @@ impl Control {
         }
     }
 
-    /// Asks for a lease as long as there is something to send.
+    /// Time of the run before which no packet of the flows that are sent here is due.
+    fn first_due_ns(&self) -> u64 {
+        let due = |flow: &u32| {
+            let start_ns = self.replica.route(*flow).map_or(0, |route| route.start_ns);
+            Rates::new(self.replica.rates(*flow)).due_at(start_ns)
+        };
+        self.duties.keys().map(due).min().unwrap_or(0)
+    }
+
+    /// Looks anew when the first packet is due: there are other flows to send, or other rates.
+    fn look_again(&mut self, cx: &mut Ctx<'_>) {
+        if let Some(renew) = self.renew.take_if(|_| self.early) {
+            cx.cancel(renew);
+        }
+    }
+
+    /// Asks for a lease as long as there is something to send; not long before the first packet is due.
     fn keep_lease(&mut self, cx: &mut Ctx<'_>) {
         if self.renew.is_some() || self.duties.is_empty() || self.me(cx).is_none() {
             return;
@@ -358,12 +392,20 @@ impl Control {
         let Some((local_ns, run_ns)) = self.run_time else { return };
         let sent_ns = cx.now().0;
         let run_ns = run_ns.saturating_add(sent_ns.saturating_sub(local_ns));
+        let lease_ns = self.replica.rules().lease_ns;
+        let ahead_ns = lease_ns.saturating_mul(AHEAD).max(AHEAD_LEAST);
+        let early_ns = self.first_due_ns().saturating_sub(run_ns.saturating_add(ahead_ns));
+        self.early = early_ns > 0;
+        if self.early {
+            self.renew = Some(cx.set_timer_after(early_ns));
+            return;
+        }
         self.cast(&Command::Renew { sent_ns, run_ns }, cx);
         if self.requests.len() >= MOST_REQUESTS {
             self.requests.pop_front();
         }
         self.requests.push_back(sent_ns);
-        let every = (self.replica.rules().lease_ns / RENEWALS).max(MS);
+        let every = (lease_ns / RENEWALS).max(MS);
         self.renew = Some(cx.set_timer_after(every));
     }
 
@@ -380,8 +422,14 @@ impl Control {
         self.follow(&change, true, cx);
         // The member that was to bring the description may have left.
         if self.replica.phase() > Phase::Empty && self.graph.is_none() && self.want.is_none() {
-            self.want = Some(cx.set_timer_after(WANT_AFTER));
+            self.want = Some(cx.set_timer_after(self.want_after()));
         }
+    }
+
+    /// Time until the description is asked for again: it may be long, and a link slow.
+    fn want_after(&self) -> u64 {
+        let usual = WANT_AFTER.saturating_add(WANT_ROUND_TRIPS.saturating_mul(self.round_trip_ns));
+        usual.saturating_mul(1 << self.wanted.min(MOST_DOUBLINGS))
     }
 
     /// The state of another member replaces this one's.
@@ -502,7 +550,8 @@ impl Control {
     fn ask_for_graph(&mut self, cx: &mut Ctx<'_>) {
         let Some(view) = &self.view else { return };
         let others: Vec<Slot> = view.slots().filter(|slot| *slot != cx.me()).collect();
-        self.want = Some(cx.set_timer_after(WANT_AFTER));
+        self.want = Some(cx.set_timer_after(self.want_after()));
+        self.wanted += 1;
         let Some(most) = u64::try_from(others.len()).ok().filter(|most| *most > 0) else { return };
         let at = usize::try_from(below(cx.rng(), most)).unwrap_or(0);
         let body = self.replica.graph().to_le_bytes().to_vec();
@@ -616,6 +665,12 @@ impl Layer for Control {
         }
     }
 
+    fn control(&mut self, what: &dyn Any, _cx: &mut Ctx<'_>) {
+        if let Some(RoundTrip(ns)) = what.downcast_ref() {
+            self.round_trip_ns = *ns;
+        }
+    }
+
     fn types(&self) -> &[RangeInclusive<u32>] {
         &[ASK..=WANT]
     }
@@ -662,7 +717,10 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
             duties: BTreeMap::new(),
             ceasing: BTreeMap::new(),
             renew: None,
+            early: false,
             want: None,
+            wanted: 0,
+            round_trip_ns: 0,
             again: None,
             release: None,
         }))

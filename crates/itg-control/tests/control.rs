@@ -31,6 +31,26 @@ fn every_flow_is_sent_whole_when_nothing_happens() {
     }
 }
 
+/// Nobody asks for a lease as long as nothing is due: nothing is ordered meanwhile. Then every packet is sent.
+#[test]
+fn flows_that_start_later_need_no_leases_until_then() {
+    let mut setup = Setup::new(3, 6);
+    setup.start_ns = 60 * SECOND;
+    let mut cluster = cluster(setup, NET, "3s", 2);
+    cluster.run(10 * SECOND);
+    let ordered = |cluster: &Cluster| cluster.facts.lock().expect("one thread").ordered();
+    let before = ordered(&cluster);
+    cluster.run(45 * SECOND);
+    assert_eq!(ordered(&cluster), before, "nothing is ordered while nothing is due");
+    cluster.run(66 * SECOND);
+    assert!(ordered(&cluster) > before + 10, "leases are");
+    let facts = cluster.facts.lock().expect("one thread");
+    for flow in 1..=6 {
+        let numbers: Vec<u64> = facts.of(flow).into_iter().map(|packet| packet.2).collect();
+        assert_eq!(numbers, (0..150).collect::<Vec<_>>(), "flow {flow}");
+    }
+}
+
 /// C-2, the host vanishes: its flows go on elsewhere, with one gap, within T_exclude + lease + 300 ms.
 #[test]
 fn c_2_flows_of_a_host_that_vanishes_go_on_elsewhere() {

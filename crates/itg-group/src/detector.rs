@@ -1,14 +1,21 @@
 //! The failure detector: processes that have been silent for too long, on two levels.
 //!
 //! A filter below the layers that want to know. It sends a heartbeat to each of its observers when
-//! nothing else has been sent there for a period, and takes everything that arrives as a sign that
-//! the
+//! nothing else has been sent there for a period, and takes everything that arrives as a sign that the
 //! sender is alive. What it watches, and its observers, are told by the membership ([`Watch`]).
+//!
+//! With the setting `ring` heartbeats are few: each process sends them to one observer, its keeper, once in that
+//! time. A keeper that misses them tells all, and a roll call follows: each asks those that it has not heard since the
+//! last heartbeat, and reports who does not answer. So those that failed at one instant are missed at one instant,
+//! keepers among them, and as many report them as would without a ring.
+//!
+//! With `ring` round trips are measured, too: time-outs are as long as they make them, and log, membership and overlay
+//! are told ([`RoundTrip`]).
 //!
 //! | level | time-out | consequence |
 //! |---|---|---|
 //! | rotate | mean inter-arrival time + 4 deviations + one period, adaptive | the log changes its coordinator; harmless |
-//! | exclude | 3 s, in the last half second of which helpers ask it too | a report to the membership |
+//! | exclude | 3 s, in the last half second of which helpers ask it too; both longer by four round trips | a report to the membership |
 //! | – | its connection ended and its host refuses another one | both, at once |
 //!
 //! Each mistake doubles the time-out of its level for that process, up to a limit; time halves it
@@ -23,14 +30,16 @@
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use itg_core::streams::below;
 use itg_core::units::nanoseconds;
-use itg_members::observers::Watch;
+use itg_members::View;
+use itg_members::observers::{RoundTrip, Watch};
 use itg_process::{
-    Ctx, Dest, Injected, Layer, Level, Message, NetId, Registry, RuntimeEvent, Slot, Time, TimerId,
-    layer_events,
+    Ctx, Dest, Injected, Layer, Level, MS, Message, NetId, Registry, RuntimeEvent, Slot, Time,
+    TimerId, layer_events,
 };
 
 use crate::membership::{Evidence, MembershipRequest};
@@ -57,6 +66,10 @@ layer_events! {
         SlowReportsNobody = "a slow process reports nobody",
         /// Answer of a silent process by way of another one.
         HelperReached = "a helper has reached a silent process",
+        /// Silence of a process that another one has missed.
+        RollCallUnanswered = "a roll call is not answered",
+        /// Longest round trip of late to a process that is watched.
+        RoundTrips { longest_ns: u64 } = "round trips",
         /// Timer that fired late by more than a period.
         OwnTimersLate = "own timers fire late",
     }
@@ -73,6 +86,12 @@ const MOST_PATIENCE: u32 = 16;
 const MOST_HEALTH: u64 = 8;
 /// Without a mistake for this long a time-out halves.
 const FORGIVE: Duration = Duration::from_secs(30);
+/// Round trips by which time-outs are longer: the answer to a question, over a link that is busy meanwhile.
+const ROUND_TRIPS: u64 = 4;
+/// Time between two measurements of a round trip that is known.
+const MEASURE: Duration = Duration::from_secs(60);
+/// Time between two questions of a measurement that has not come out yet.
+const MEASURE_AGAIN: Duration = Duration::from_secs(1);
 /// Probes for others that wait for an answer.
 const MOST_PROBES: usize = 256;
 
@@ -88,8 +107,10 @@ pub struct Settings {
     /// Time that helpers may take, within the time-out of the level `exclude`; half of that at
     /// most.
     pub probe: Duration,
-    /// Number of helpers that are asked.
+    /// Number of helpers that are asked; with a ring all are.
     pub helpers: usize,
+    /// Period of heartbeats to the keeper alone; zero: they go to all observers each `period`.
+    pub ring: Duration,
     /// True if a process that has just joined is watched like others at once: a planted fault.
     #[cfg(debug_assertions)]
     pub joiner_counts_at_once: bool,
@@ -103,6 +124,7 @@ impl Default for Settings {
             exclude: Duration::from_secs(3),
             probe: Duration::from_millis(500),
             helpers: 3,
+            ring: Duration::ZERO,
             #[cfg(debug_assertions)]
             joiner_counts_at_once: false,
         }
@@ -120,8 +142,11 @@ enum Doubt {
 #[derive(Clone, Debug)]
 struct Peer {
     heard: Time,
+    /// Its heartbeats come here: silence alone says something.
+    awaited: bool,
     /// Nothing has been heard of it since it joined.
     fresh: bool,
+    round_trip: Measured,
     mean: u64,
     deviation: u64,
     patience: u32,
@@ -131,6 +156,37 @@ struct Peer {
     mistake: Option<Time>,
     /// Time of the last mistake, or of the last halving of its time-out.
     eased: Option<Time>,
+}
+
+/// Round trip to a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Measured {
+    /// Number and time of the last question to it.
+    asked: (u64, Time),
+    /// The last two that were measured, in nanoseconds; 0 stands for none.
+    last: [u64; 2],
+}
+
+impl Measured {
+    /// The shorter one of the last two: that a process stood still once says nothing about its link.
+    fn ns(&self) -> u64 {
+        match self.last {
+            [one, 0] => one,
+            [one, before] => one.min(before),
+        }
+    }
+
+    fn take(&mut self, ns: u64) {
+        self.last = [ns.max(1), self.last[0]];
+    }
+
+    /// Returns true if it is to be measured: it is not known, or the last two differ.
+    fn is_due(&self, now: Time, period: u64) -> bool {
+        let [one, before] = self.last;
+        let differ = one.max(before) > period.max(2 * one.min(before));
+        let wait = if differ || before == 0 { MEASURE_AGAIN } else { MEASURE };
+        now.since(self.asked.1) >= nanoseconds(wait)
+    }
 }
 
 /// Quality of service so far (Chen, Toueg, Aguilera), of the level `rotate`.
@@ -154,12 +210,15 @@ pub struct Detector {
     peers: BTreeMap<Slot, Peer>,
     observers: BTreeMap<Slot, Time>,
     helpers: Vec<Slot>,
+    view: Option<View>,
     tick: Option<(TimerId, Time)>,
     health: u64,
     nonce: u64,
     /// Probes made for others: nonce, target, process that asked.
     probes: VecDeque<(u64, Slot, Slot)>,
     quality: Quality,
+    /// The longest round trip that others were told, in nanoseconds.
+    told_ns: u64,
 }
 
 impl Detector {
@@ -172,12 +231,33 @@ impl Detector {
             peers: BTreeMap::new(),
             observers: BTreeMap::new(),
             helpers: Vec::new(),
+            view: None,
             tick: None,
             health: 1,
             nonce: 0,
             probes: VecDeque::new(),
             quality: Quality { mistakes: 0, mistaken_ns: 0, between_ns: 0, between: 0 },
+            told_ns: 0,
         }
+    }
+
+    /// Returns true if heartbeats go to the keeper alone.
+    fn is_ring(&self) -> bool {
+        !self.settings.ring.is_zero()
+    }
+
+    /// Time between two heartbeats, in nanoseconds.
+    fn beat(&self) -> u64 {
+        nanoseconds(if self.is_ring() { self.settings.ring } else { self.settings.period })
+    }
+
+    /// Time that a peer may be silent, and time of that in which it is asked.
+    fn patience(&self, peer: &Peer) -> (u64, u64) {
+        let [exclude, probe] = [self.settings.exclude, self.settings.probe].map(nanoseconds);
+        let longer = ROUND_TRIPS * peer.round_trip.ns();
+        // Helpers are asked in the last part of the time-out, not behind it.
+        let patience = (exclude + longer) * self.health;
+        (patience, (probe + longer).min(patience / 2))
     }
 
     fn say(&self, to: Dest, ty: u32, nonce: u64, about: Slot, cx: &mut Ctx<'_>) {
@@ -188,29 +268,41 @@ impl Detector {
 
     fn watch(&mut self, watch: &Watch, now: Time) {
         let old = std::mem::take(&mut self.peers);
-        let period = nanoseconds(self.settings.period);
+        let (beat, ring) = (self.beat(), self.is_ring());
         for &(slot, settled) in &watch.targets {
             #[cfg(debug_assertions)]
             let settled = settled || self.settings.joiner_counts_at_once;
+            let awaited = !ring || watch.ward == Some(slot);
             let new = Peer {
                 heard: now,
+                awaited,
                 fresh: !settled,
-                mean: period,
-                deviation: period / 2,
+                round_trip: Measured::default(),
+                mean: beat,
+                deviation: beat / 2,
                 patience: 1,
                 rotated: None,
                 doubt: Doubt::None,
                 mistake: None,
                 eased: None,
             };
-            let kept = old.get(&slot).filter(|_| settled).cloned();
+            let mut kept = old.get(&slot).filter(|_| settled).cloned();
+            if let Some(kept) = &mut kept
+                && std::mem::replace(&mut kept.awaited, awaited) != awaited
+            {
+                // What it has not sent here says nothing until now.
+                kept.heard = kept.heard.max(Time(now.0.saturating_sub(beat)));
+                (kept.mean, kept.deviation) = (beat, beat / 2);
+            }
             self.peers.insert(slot, kept.unwrap_or(new));
         }
         let sent = std::mem::take(&mut self.observers);
-        for slot in &watch.observers {
+        let to = watch.observers.iter().filter(|slot| !ring || watch.keeper == Some(**slot));
+        for slot in to {
             self.observers.insert(*slot, sent.get(slot).copied().unwrap_or(Time::ZERO));
         }
         self.helpers.clone_from(&watch.helpers);
+        self.view.clone_from(&watch.view);
     }
 
     /// Something has come from a process.
@@ -247,15 +339,13 @@ impl Detector {
     }
 
     fn check(&mut self, cx: &mut Ctx<'_>) {
-        let (now, health) = (cx.now(), self.health);
-        let Settings { period, floor, exclude, probe, .. } = self.settings;
-        let [period, floor, exclude, probe] = [period, floor, exclude, probe].map(nanoseconds);
-        // Helpers are asked in the last part of the time-out, not behind it.
-        let patience = exclude * health;
-        let asking = probe.min(patience / 2);
+        let (now, health, beat) = (cx.now(), self.health, self.beat());
+        let [floor, exclude] = [self.settings.floor, self.settings.exclude].map(nanoseconds);
         let (mut probing, mut reports) = (Vec::new(), Vec::new());
-        for (&slot, peer) in &mut self.peers {
+        let mut peers = std::mem::take(&mut self.peers);
+        for (&slot, peer) in &mut peers {
             let silence = now.since(peer.heard);
+            let (patience, asking) = self.patience(peer);
             if peer.fresh {
                 // It may still be installing its first view.
                 if silence > 2 * exclude {
@@ -267,15 +357,15 @@ impl Detector {
                 peer.patience /= 2;
                 peer.eased = Some(now);
             }
-            let usual = peer.mean.max(period) + 4 * peer.deviation + period;
+            let usual = peer.mean.max(beat) + 4 * peer.deviation + beat;
             let rotate = usual.max(floor) * u64::from(peer.patience) * health;
-            if silence > rotate && peer.rotated.is_none() {
+            if peer.awaited && silence > rotate && peer.rotated.is_none() {
                 peer.rotated = Some(now);
                 cx.log(Level::Info, DetectorEvent::Suspected { slot, silent_ns: silence });
                 cx.call("log", Box::new(Injected::Suspect(slot)));
             }
             match peer.doubt {
-                Doubt::None if silence > patience - asking => {
+                Doubt::None if peer.awaited && silence > patience - asking => {
                     peer.doubt = Doubt::Probing(now.after(asking));
                     probing.push(slot);
                 }
@@ -284,6 +374,11 @@ impl Detector {
                     if health == 1 {
                         peer.doubt = Doubt::Reported;
                         reports.push(slot);
+                        if !peer.awaited {
+                            cx.sometimes(DetectorEvent::RollCallUnanswered);
+                            peer.rotated = Some(now);
+                            cx.call("log", Box::new(Injected::Suspect(slot)));
+                        }
                     } else {
                         cx.sometimes(DetectorEvent::SlowReportsNobody);
                         peer.doubt = Doubt::None;
@@ -293,6 +388,7 @@ impl Detector {
                 _ => {}
             }
         }
+        self.peers = peers;
         for slot in probing {
             self.probe(slot, cx);
         }
@@ -304,15 +400,80 @@ impl Detector {
 
     /// Asks a silent process, and helpers to ask it.
     fn probe(&mut self, target: Slot, cx: &mut Ctx<'_>) {
-        self.nonce += 1;
-        let nonce = self.nonce;
-        self.say(Dest::One(target), HOW_ARE_YOU, nonce, target, cx);
+        let nonce = self.ask(target, cx);
+        if self.is_ring() {
+            self.roll_call(target, cx);
+            let all: Vec<Slot> = self.view.iter().flat_map(View::slots).collect();
+            let others = all.into_iter().filter(|slot| *slot != target && *slot != cx.me());
+            let others: Arc<[Slot]> = others.collect();
+            if !others.is_empty() {
+                self.say(Dest::Many(others), PROBE_FOR, nonce, target, cx);
+            }
+            return;
+        }
         let mut others = self.helpers.clone();
         others.retain(|slot| *slot != target && *slot != cx.me());
         for _ in 0..self.settings.helpers.min(others.len()) {
             let pick = usize::try_from(below(cx.rng(), others.len() as u64)).unwrap_or(0);
             let helper = others.swap_remove(pick);
             self.say(Dest::One(helper), PROBE_FOR, nonce, target, cx);
+        }
+    }
+
+    /// Asks a process how it is; returns the number of the question.
+    fn ask(&mut self, target: Slot, cx: &mut Ctx<'_>) -> u64 {
+        self.nonce += 1;
+        let nonce = self.nonce;
+        if let Some(peer) = self.peers.get_mut(&target) {
+            peer.round_trip.asked = (nonce, cx.now());
+        }
+        self.say(Dest::One(target), HOW_ARE_YOU, nonce, target, cx);
+        nonce
+    }
+
+    /// A process is missed, and has been asked: so are all that were silent for longer than a heartbeat takes.
+    fn roll_call(&mut self, missed: Slot, cx: &mut Ctx<'_>) {
+        let (now, beat) = (cx.now(), self.beat());
+        let silent =
+            |peer: &Peer| !peer.fresh && peer.doubt == Doubt::None && now.since(peer.heard) > beat;
+        let silent = self.peers.iter().filter(|(_, peer)| silent(peer));
+        let called: Vec<(Slot, u64)> =
+            silent.map(|(slot, peer)| (*slot, self.patience(peer).1)).collect();
+        for (slot, asking) in called {
+            if let Some(peer) = self.peers.get_mut(&slot) {
+                peer.doubt = Doubt::Probing(now.after(asking));
+            }
+            if slot != missed {
+                self.ask(slot, cx);
+            }
+        }
+    }
+
+    /// Measures round trips that are not known of late.
+    fn measure(&mut self, cx: &mut Ctx<'_>) {
+        let (now, period) = (cx.now(), nanoseconds(self.settings.period));
+        let due = |peer: &Peer| !peer.fresh && peer.round_trip.is_due(now, period);
+        let due = self.peers.iter().filter(|(_, peer)| due(peer)).map(|(slot, _)| *slot);
+        for slot in due.collect::<Vec<_>>() {
+            self.ask(slot, cx);
+        }
+    }
+
+    /// An answer has come: it measures the round trip, unless this process has stood still meanwhile.
+    fn measured(&mut self, from: Slot, nonce: u64, cx: &mut Ctx<'_>) {
+        let (now, usable) = (cx.now(), self.is_ring() && self.health == 1);
+        let peer = self.peers.get_mut(&from);
+        let Some(peer) = peer.filter(|peer| usable && peer.round_trip.asked.0 == nonce) else {
+            return;
+        };
+        peer.round_trip.take(now.since(peer.round_trip.asked.1));
+        let longest_ns = self.peers.values().map(|peer| peer.round_trip.ns()).max().unwrap_or(0);
+        if longest_ns.abs_diff(self.told_ns) > MS.max(self.told_ns / 4) {
+            self.told_ns = longest_ns;
+            cx.log(Level::Info, DetectorEvent::RoundTrips { longest_ns });
+            for layer in ["log", "membership", "overlay", "experiment"] {
+                cx.call(layer, Box::new(RoundTrip(longest_ns)));
+            }
         }
     }
 
@@ -332,11 +493,18 @@ impl Detector {
                 if self.probes.len() == MOST_PROBES {
                     self.probes.pop_front();
                 }
-                self.nonce += 1;
-                self.probes.push_back((nonce, about, from));
-                self.say(Dest::One(about), HOW_ARE_YOU, nonce, about, cx);
+                // With a ring all members are told, and those that watch it ask it.
+                if !self.is_ring() || self.peers.contains_key(&about) {
+                    self.nonce += 1;
+                    self.probes.push_back((self.nonce, about, from));
+                    self.say(Dest::One(about), HOW_ARE_YOU, self.nonce, about, cx);
+                }
+                if self.is_ring() {
+                    self.roll_call(about, cx);
+                }
             }
             I_AM_FINE => {
+                self.measured(from, nonce, cx);
                 let asked =
                     self.probes.iter().position(|probe| (probe.0, probe.1) == (nonce, from));
                 if let Some((nonce, target, asker)) = asked.and_then(|at| self.probes.remove(at)) {
@@ -409,8 +577,8 @@ impl Layer for Detector {
         } else {
             self.health = (self.health - 1).max(1);
         }
-        let soon = now.after(period / 2);
-        let silent = self.observers.iter_mut().filter(|(_, sent)| sent.after(period) <= soon);
+        let (soon, beat) = (now.after(period / 2), self.beat());
+        let silent = self.observers.iter_mut().filter(|(_, sent)| sent.after(beat) <= soon);
         let to: Vec<Slot> = silent
             .map(|(slot, sent)| {
                 *sent = now;
@@ -421,6 +589,9 @@ impl Layer for Detector {
             self.say(Dest::Many(to.into()), HEARTBEAT, 0, cx.me(), cx);
         }
         self.check(cx);
+        if self.is_ring() {
+            self.measure(cx);
+        }
         let due = now.after(period);
         self.tick = Some((cx.set_timer(due), due));
     }
@@ -464,7 +635,7 @@ impl Layer for Detector {
 }
 
 /// The registry with the layer `detector`. Parameters: `period` (50ms), `floor` (10ms), `exclude` (3s),
-/// `probe` (500ms), `helpers` (3), `net` (0).
+/// `probe` (500ms), `helpers` (3), `ring` (0s), `net` (0).
 #[must_use]
 pub fn layers(registry: Registry) -> Registry {
     registry.with("detector", |build| {
@@ -475,6 +646,7 @@ pub fn layers(registry: Registry) -> Registry {
             exclude: params.duration("exclude", usual.exclude)?,
             probe: params.duration("probe", usual.probe)?,
             helpers: usize::try_from(params.number("helpers", 3)?).unwrap_or(usize::MAX),
+            ring: params.duration("ring", usual.ring)?,
             #[cfg(debug_assertions)]
             joiner_counts_at_once: params.flag("mutant_22", false)?,
         };

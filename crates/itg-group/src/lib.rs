@@ -18,6 +18,7 @@ pub mod detector;
 pub mod membership;
 
 // What requests and deliveries speak of.
+pub use itg_members::observers::RoundTrip;
 pub use itg_members::{Changes, Id, Member, Rules, View, ViewChange};
 
 /// The example of the README, compiled and run with the tests of the documentation.

@@ -516,10 +516,13 @@ fn m_20_loss_duplication_and_reordering() {
     }
 }
 
+/// Heartbeats to one keeper alone.
+const RING: &str = "ring = \"1s\"";
+
 /// Faults that the seed draws, for a while; then everything heals and all must agree, unless a majority
 /// of the core that remembers the last view is gone. With `old_tickets` every other restart happens
 /// twice, under one name.
-fn swarm(seed: u64, old_tickets: bool) -> (u64, bool) {
+fn swarm(seed: u64, old_tickets: bool, detector: &str) -> (u64, bool) {
     let mut rng = itg_core::seed::RunSeed(seed).named("shape");
     let mut below = |bound: u64| itg_core::streams::below(&mut rng, bound);
     let n = 3 + u32::try_from(below(14)).expect("small");
@@ -527,7 +530,8 @@ fn swarm(seed: u64, old_tickets: bool) -> (u64, bool) {
     let core = 3 + below(3);
     let mean = 1 + below(10);
     let network = format!("kind = \"random\"\nmean = \"{mean}ms\"");
-    let mut group = agreed(n, "", &format!("arity = {arity}, core = {core}"), &network, seed);
+    let params = format!("arity = {arity}, core = {core}");
+    let mut group = agreed(n, detector, &params, &network, seed);
     let until = 20 * SECOND;
     let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Clocks).collect();
     let run_seed = itg_core::seed::RunSeed(seed);
@@ -559,11 +563,11 @@ fn swarm(seed: u64, old_tickets: bool) -> (u64, bool) {
     (views.changes(), gone)
 }
 
-fn sweep(seeds: std::ops::Range<u64>, old_tickets: bool) {
+fn sweep(seeds: std::ops::Range<u64>, old_tickets: bool, detector: &str) {
     let count = seeds.end - seeds.start;
     let (mut changes, mut gone) = (0, 0);
     for seed in seeds {
-        let (more, lost) = swarm(seed, old_tickets);
+        let (more, lost) = swarm(seed, old_tickets, detector);
         changes += more;
         gone += u64::from(lost);
     }
@@ -573,8 +577,9 @@ fn sweep(seeds: std::ops::Range<u64>, old_tickets: bool) {
 
 #[test]
 fn faults_by_seed() {
-    sweep(0..40, false);
-    sweep(0..40, true);
+    sweep(0..40, false, "");
+    sweep(0..40, true, "");
+    sweep(0..40, true, RING);
 }
 
 /// Here a coordinator that is to be excluded puts the majority together that excludes it, and those
@@ -582,7 +587,7 @@ fn faults_by_seed() {
 #[test]
 fn who_excludes_itself_tells_the_others() {
     for seed in [154, 1070, 1100, 1198, 1617, 1986] {
-        let (changes, gone) = swarm(seed, false);
+        let (changes, gone) = swarm(seed, false, "");
         assert!(changes > 0 && !gone, "seed {seed}");
     }
 }
@@ -590,7 +595,7 @@ fn who_excludes_itself_tells_the_others() {
 /// Seeds 0 to 1999, or others: `-- --ignored faults_by_many_seeds 2000..4000` (to the test harness the range is
 /// one more name to look for).
 #[test]
-#[ignore = "2000 seeds of 80 s: the full size of faults_by_seed"]
+#[ignore = "three times 2000 seeds of 80 s: the full size of faults_by_seed"]
 fn faults_by_many_seeds() {
     let range = |word: String| {
         let (from, to) = word.split_once("..")?;
@@ -599,6 +604,7 @@ fn faults_by_many_seeds() {
         Some(range)
     };
     let seeds = std::env::args().find_map(range).unwrap_or(0..2000);
-    sweep(seeds.clone(), false);
-    sweep(seeds, true);
+    sweep(seeds.clone(), false, "");
+    sweep(seeds.clone(), true, "");
+    sweep(seeds, true, RING);
 }

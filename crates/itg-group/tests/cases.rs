@@ -15,5 +15,6 @@ mod common;
 mod oracles;
 mod overlay;
 mod paper;
+mod ring;
 mod scenarios;
 mod starts;

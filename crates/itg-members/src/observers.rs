@@ -3,6 +3,8 @@
 //! Each member is watched by its parent and its children in the tree, and by `k` members that
 //! follow from the digest of the view: with offsets drawn from it, the member of rank r watches
 //! those of ranks r + offset. In groups of fewer than eight all members watch each other.
+//!
+//! Where heartbeats are to be few, a member sends them to one observer alone, its keeper: that at the first offset.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +26,18 @@ pub struct Watch {
     pub observers: Vec<Slot>,
     /// Processes that may be asked to probe.
     pub helpers: Vec<Slot>,
+    /// Target whose heartbeats this process awaits where each has one keeper only.
+    pub ward: Option<Slot>,
+    /// Observer that awaits those of this process.
+    pub keeper: Option<Slot>,
+    /// The view: a keeper tells all its members that it misses its ward.
+    pub view: Option<View>,
 }
+
+/// Longest round trip of late to a process that is watched, in nanoseconds: a call of the layer `detector` to those
+/// whose time-outs follow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundTrip(pub u64);
 
 /// Distances in rank between watchers and watched: `k` different ones.
 fn offsets(view: &View, k: u32) -> Vec<u32> {
@@ -58,6 +71,14 @@ fn around(view: &View, slot: Slot, k: u32, ahead: bool) -> BTreeSet<Slot> {
     found
 }
 
+/// The observer at the first distance in rank, or the target there: a ring, or several.
+fn first_around(view: &View, slot: Slot, k: u32, ahead: bool) -> Option<Slot> {
+    let n = view.len();
+    let offset = if n < SMALL { (n > 1).then_some(1) } else { offsets(view, k).first().copied() };
+    let rank = view.roster().rank(slot);
+    offset.and_then(|o| view.roster().of_rank((rank + if ahead { o } else { n - o }) % n))
+}
+
 /// Members that watch the member on a slot.
 #[must_use]
 pub fn observers(view: &View, slot: Slot, k: u32) -> BTreeSet<Slot> {
@@ -87,6 +108,9 @@ pub fn watch(view: &View, me: Member, k: u32) -> Watch {
         targets: targets.into_iter().map(|slot| (slot, view.no() == 1 || settled(slot))).collect(),
         observers,
         helpers: helpers.into_iter().collect(),
+        ward: first_around(view, me.slot, k, true),
+        keeper: first_around(view, me.slot, k, false),
+        view: Some(view.clone()),
     }
 }
 
@@ -107,6 +131,12 @@ mod tests {
                 let (h, l) = marks(&view, member, 3);
                 let watchers = observers(&view, slot, 3).len();
                 assert!(n == 1 || (h <= watchers && l <= h), "{h} {l} of {watchers}, n {n}");
+                let Watch { targets, observers, ward, keeper, .. } = watch(&view, member, 3);
+                assert_eq!((ward.is_some(), keeper.is_some()), (n > 1, n > 1), "{slot}, n {n}");
+                assert!(ward.is_none_or(|ward| targets.iter().any(|(target, _)| *target == ward)));
+                assert!(keeper.is_none_or(|keeper| observers.contains(&keeper)));
+                let back = ward.and_then(|ward| watch(&view, view.at(ward)?, 3).keeper);
+                assert!(n == 1 || back == Some(slot), "the ward of {slot} has another keeper");
             }
         }
     }

@@ -24,6 +24,7 @@ pub mod xdp;
 pub use mapped::{MappedFile, first_hole};
 pub use socket::{
     SocketError, can_share, end_when_silent, enlarge, listen, open_at, path_mtu, plain, resolve,
+    without_probes,
 };
 pub use sys::{UdpErrors, socket_drops};
 pub use xdp::{PacketEngine, PacketEngineError, rate_over_a_link};

@@ -725,6 +725,15 @@ pub fn end_when_silent(stream: &impl AsFd, silence: Duration) -> io::Result<()> 
     socket.set_tcp_keepalive(&probes.with_retries(3))
 }
 
+/// Leaves the keepalive probes of [`end_when_silent`] out: the other end is asked by messages of one's own, and the
+/// connection ends when these are not acknowledged.
+///
+/// # Errors
+/// The system knows no such option for this socket.
+pub fn without_probes(stream: &impl AsFd) -> io::Result<()> {
+    SockRef::from(stream).set_keepalive(false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -787,6 +796,9 @@ mod tests {
         assert_eq!(socket.tcp_user_timeout().expect("set"), Some(Duration::from_secs(4)));
         assert!(socket.keepalive().expect("set"));
         assert_eq!(socket.tcp_keepalive_time().expect("set"), Duration::from_secs(2));
+        without_probes(&near).expect("Linux has it");
+        assert!(!socket.keepalive().expect("set"));
+        assert_eq!(socket.tcp_user_timeout().expect("set"), Some(Duration::from_secs(4)));
     }
 
     #[test]

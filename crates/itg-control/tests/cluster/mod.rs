@@ -58,6 +58,8 @@ pub struct Setup {
     pub set_back_ns: u64,
     /// Nodes that are started again can do their part from this instant on.
     pub able_at_ns: u64,
+    /// Start of all flows.
+    pub start_ns: u64,
 }
 
 impl Setup {
@@ -79,11 +81,17 @@ impl Setup {
             alone: false,
             set_back_ns: 0,
             able_at_ns: 0,
+            start_ns: 0,
         }
     }
 
+    fn planned_ns(&self, number: u64) -> u64 {
+        self.start_ns + number * GAP
+    }
+
     pub fn routes(&self) -> Vec<Route> {
-        let flow = |k| Route { from: k % self.nodes, to: (k + 1) % self.nodes };
+        let flow =
+            |k| Route { from: k % self.nodes, to: (k + 1) % self.nodes, start_ns: self.start_ns };
         (0..self.flows).map(flow).collect()
     }
 }
@@ -155,7 +163,7 @@ impl Node {
                 self.sent_before_ns = self.sent_before_ns.max(run_ns);
                 for sending in self.sending.values_mut() {
                     sending.from_ns = sending.from_ns.max(sending.t0_ns + self.sent_before_ns);
-                    let due = |next| sending.t0_ns + sending.rates.due_at(next * GAP);
+                    let due = |k| sending.t0_ns + sending.rates.due_at(self.setup.planned_ns(k));
                     while due(sending.next) < sending.from_ns {
                         sending.next += 1;
                     }
@@ -174,7 +182,8 @@ impl Node {
                 // A new owner begins with the packet that is due then.
                 let begin = from_ns.max(cx.now().0);
                 let rates = Rates::new(&changes);
-                let next = (0..).find(|k| t0_ns + rates.due_at(k * GAP) >= begin).unwrap_or(0);
+                let due = |k: &u64| t0_ns + rates.due_at(self.setup.planned_ns(*k)) >= begin;
+                let next = (0..).find(due).unwrap_or(0);
                 let sending = Sending { fence, from_ns, t0_ns, next, rates, timer };
                 self.sending.insert(flow, sending);
             }
@@ -250,7 +259,7 @@ impl Layer for Node {
         let found = self.sending.iter_mut().find(|(_, sending)| sending.timer == id);
         let Some((&flow, sending)) = found else { return };
         let now = cx.now().0;
-        let due = sending.t0_ns + sending.rates.due_at(sending.next * GAP);
+        let due = sending.t0_ns + sending.rates.due_at(self.setup.planned_ns(sending.next));
         if now < sending.from_ns || now < due {
             let at = sending.from_ns.max(due);
             sending.timer = cx.set_timer(itg_process::Time(at));
@@ -267,7 +276,7 @@ impl Layer for Node {
         }
         // Without a lease what is due is left out.
         sending.next += 1;
-        let due = sending.t0_ns + sending.rates.due_at(sending.next * GAP);
+        let due = sending.t0_ns + sending.rates.due_at(self.setup.planned_ns(sending.next));
         sending.timer = cx.set_timer(itg_process::Time(due.max(now)));
     }
 }
@@ -385,6 +394,11 @@ impl Facts {
     }
 
     /// Packets of a flow that were sent: instant, sender, number.
+    /// Number of commands that have been ordered.
+    pub fn ordered(&self) -> usize {
+        self.applied.len()
+    }
+
     pub fn of(&self, flow: u32) -> Vec<(u64, u32, u64)> {
         let mine = self.packets.iter().filter(|packet| packet.2 == u64::from(flow));
         mine.map(|packet| (packet.0, packet.1, packet.3)).collect()
@@ -406,10 +420,14 @@ pub struct Cluster {
 
 pub fn cluster(setup: Setup, network: &str, exclude: &str, seed: u64) -> Cluster {
     let n = setup.nodes + 1;
+    // As agents have it: three heartbeats within the time-out.
+    let whole = |text: &str| text.parse::<u64>().expect("a whole number");
+    let ms = exclude.strip_suffix("ms").map(whole);
+    let ring = ms.unwrap_or_else(|| 1000 * whole(exclude.trim_end_matches('s'))) / 3;
     let text = format!(
         "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\nlayers = [{{ layer = \
-         \"detector\", exclude = \"{exclude}\" }}, {{ layer = \"log\", retain = {} }}, \"membership\", \
-         {{ layer = \"experiment\", alone = {} }}, \"node\"]\n",
+         \"detector\", exclude = \"{exclude}\", ring = \"{ring}ms\" }}, {{ layer = \"log\", status = \"500ms\", rest = \"30s\", \
+         retain = {} }}, \"membership\", {{ layer = \"experiment\", alone = {} }}, \"node\"]\n",
         setup.retain, setup.alone
     );
     let registry = Registry::new().with("node", move |_| {

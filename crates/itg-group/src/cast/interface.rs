@@ -22,6 +22,7 @@
 use std::any::Any;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_members::observers::RoundTrip;
 use itg_members::wire::{Put as _, Take};
 use itg_members::{Id, Member, View, ViewChange, ViewParts};
 use itg_process::{Injected, Message, Slot};
@@ -40,6 +41,8 @@ pub enum CastRequest {
     Suspect(Slot),
     /// It does not any more.
     Trust(Slot),
+    /// The failure detector measures round trips to others: the longest takes so many nanoseconds.
+    RoundTrip(u64),
     /// A process without a view: ask this one for the state.
     Join(Slot),
     /// This process begins again as this member, which no view has contained: everything is forgotten.
@@ -131,7 +134,7 @@ pub fn code(member: Member) -> u64 {
 }
 
 impl CastRequest {
-    /// As a message of a stack; suspicions are calls, not messages.
+    /// As a message of a stack; what a detector says are calls, not messages.
     #[must_use]
     pub fn message(self) -> Option<Message> {
         let mut out = BytesMut::new();
@@ -156,7 +159,7 @@ impl CastRequest {
                 out.put_slice(&state);
                 (STATE, out.freeze())
             }
-            Self::Suspect(_) | Self::Trust(_) => return None,
+            Self::Suspect(_) | Self::Trust(_) | Self::RoundTrip(_) => return None,
         };
         Some(Message::new(Slot(0), ty, body))
     }
@@ -189,6 +192,9 @@ impl CastRequest {
     /// The request that a call of a failure detector or of a simulation is.
     #[must_use]
     pub fn from_control(what: &dyn Any) -> Option<Self> {
+        if let Some(RoundTrip(ns)) = what.downcast_ref() {
+            return Some(Self::RoundTrip(*ns));
+        }
         match what.downcast_ref::<Injected>()? {
             Injected::Suspect(slot) => Some(Self::Suspect(*slot)),
             Injected::Trust(slot) => Some(Self::Trust(*slot)),

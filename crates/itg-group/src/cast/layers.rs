@@ -125,6 +125,7 @@ fn settings(build: &mut Build<'_>, planted: Planted) -> Result<Settings, ConfigE
     Ok(Settings {
         rotate: params.duration("rotate", usual.rotate)?,
         status: params.duration("status", usual.status)?,
+        rest: params.duration("rest", usual.rest)?,
         batch_msgs: size(params, "batch_msgs", usual.batch_msgs)?,
         batch_bytes: size(params, "batch_bytes", usual.batch_bytes)?,
         inline_max: size(params, "inline_max", usual.inline_max)?,

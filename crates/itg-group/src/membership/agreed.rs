@@ -154,6 +154,8 @@ pub struct Agreed {
     /// Slots of the first view.
     slots: u32,
     settings: Settings,
+    /// Interval of repetition without round trips.
+    retry: Duration,
     standing: Standing,
     view: View,
     /// Members that the detector of this process suspects.
@@ -239,6 +241,7 @@ impl Agreed {
             asked: 0,
             slots: first.roster().capacity(),
             settings,
+            retry: settings.retry,
             standing: if member { Standing::Member } else { outside },
             view: first,
             mine: BTreeMap::new(),
@@ -459,6 +462,9 @@ impl Agreed {
                 }
             }
             MembershipRequest::Trust(slot) => self.mine.retain(|member, _| member.slot != slot),
+            MembershipRequest::RoundTrip(ns) => {
+                self.settings.retry = self.retry + 2 * Duration::from_nanos(ns);
+            }
             MembershipRequest::Leave => {
                 let member = self.me;
                 Self::send(self.leader().slot, MembershipMessage::Leave { member }, out);
@@ -699,7 +705,7 @@ impl Agreed {
 
     /// A process that is no member sends as one.
     fn stale(&self, from: Slot, member: Member, out: &mut Out) {
-        if overtaken(&self.view, member) {
+        if !self.view.contains(member) {
             Self::send(from, MembershipMessage::Excluded { view: self.view.no(), member }, out);
         }
     }
@@ -791,9 +797,4 @@ const fn say_of(say: MembershipMessage) -> AgreedInput {
 /// Returns true if a process may enter this view.
 fn overtakes(view: &View, member: Member) -> bool {
     view.at(member.slot).is_none_or(|old| old.incarnation < member.incarnation)
-}
-
-/// Returns true if a member of some view is no member of this one.
-fn overtaken(view: &View, member: Member) -> bool {
-    !view.contains(member)
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytes::Bytes;
-use itg_members::observers::watch;
+use itg_members::observers::{RoundTrip, watch};
 use itg_members::overlay::OverlayRequest;
 use itg_members::place;
 use itg_members::wire::Take;
@@ -167,6 +167,9 @@ fn tell_up(tell: &MembershipDelivery, publish: bool, cx: &mut Ctx<'_>) {
 fn ask(what: &dyn Any) -> Option<MembershipRequest> {
     if let Some(ask) = what.downcast_ref::<MembershipRequest>() {
         return Some(ask.clone());
+    }
+    if let Some(RoundTrip(ns)) = what.downcast_ref() {
+        return Some(MembershipRequest::RoundTrip(*ns));
     }
     match what.downcast_ref::<Injected>()? {
         Injected::Suspect(slot) => Some(MembershipRequest::Suspect(*slot, Evidence::Reported)),

@@ -254,6 +254,8 @@ pub enum MembershipRequest {
     Suspect(Slot, Evidence),
     /// It does not any more.
     Trust(Slot),
+    /// The longest round trip to others takes so many nanoseconds.
+    RoundTrip(u64),
     /// This process leaves of its own will.
     Leave,
 }

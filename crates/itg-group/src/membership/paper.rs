@@ -199,6 +199,7 @@ impl Paper {
                 }
             }
             MembershipRequest::Trust(slot) => self.suspects.retain(|member| member.slot != slot),
+            MembershipRequest::RoundTrip(_) => {}
             MembershipRequest::Leave => {
                 if self.conducts {
                     let gone = BTreeSet::from([self.me]);

@@ -2,7 +2,8 @@
 //!
 //! Every `period` a member contributes anew. It passes on what it and those below it contribute as
 //! soon as all children have sent something new, or when the next period begins: the root gets all
-//! within one period when all contribute.
+//! within one period when all contribute. What has not changed goes up some times more, and then seldom: nobody waits
+//! for a child that has sent nothing for two periods.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +18,20 @@ use crate::member::View;
 const MOST_TOPICS: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
 
+/// A contribution that has not changed goes up so many times more, as its parent may not have come to the view yet, and
+/// then in one of so many periods.
+const REPEATS: u32 = 4;
+const SELDOM: u32 = 32;
+/// Periods without a contribution after which a child is not waited for.
+const QUIET: u32 = 2;
+
 /// Last contribution of a child and all below it.
 #[derive(Debug)]
 struct Below {
     sum: Sum,
     fresh: bool,
+    /// Periods that have begun since it came.
+    age: u32,
 }
 
 /// A topic.
@@ -32,11 +42,15 @@ pub(super) struct Topic {
     round: u64,
     /// The own contribution of this period has not gone up.
     due: bool,
+    /// What went up last, with the number of members in it, and in how many periods it was the same.
+    sent: Option<(u32, Bytes)>,
+    same: u32,
 }
 
 impl Topic {
     pub(super) fn forget_children(&mut self) {
         self.below.clear();
+        self.sent = None;
     }
 }
 
@@ -79,6 +93,7 @@ impl Overlay {
             }
             if let Some(topic) = self.topics.get_mut(&number) {
                 topic.due = topic.own.is_some();
+                topic.below.values_mut().for_each(|below| below.age += 1);
             }
             self.pass_on_if_complete(number, out);
         }
@@ -90,14 +105,15 @@ impl Overlay {
         if topic.below.get(&from).is_some_and(|below| below.sum.round >= sum.round) {
             return;
         }
-        topic.below.insert(from, Below { sum, fresh: true });
+        topic.below.insert(from, Below { sum, fresh: true, age: 0 });
         self.gather_soon(now, out);
         self.pass_on_if_complete(number, out);
     }
 
     fn pass_on_if_complete(&mut self, number: u32, out: &mut Out) {
         let Some(topic) = self.topics.get(&number) else { return };
-        let fresh = |child: &Slot| topic.below.get(child).is_some_and(|below| below.fresh);
+        let counts = |below: &Below| below.fresh || below.age > QUIET;
+        let fresh = |child: &Slot| topic.below.get(child).is_some_and(counts);
         if topic.due && self.children.iter().all(fresh) {
             self.pass_on(number, out);
         }
@@ -134,6 +150,12 @@ impl Overlay {
         let (Some(bytes), round) = (sum, topic.round) else { return };
         match self.parent {
             Some(parent) => {
+                let sent = topic.sent.replace((count, bytes.clone()));
+                let same = sent.is_some_and(|sent| sent == (count, bytes.clone()));
+                topic.same = if same { topic.same + 1 } else { 0 };
+                if topic.same > REPEATS && topic.same % SELDOM != 0 {
+                    return;
+                }
                 let sum = Sum { topic: number, round, count, bytes };
                 self.tell(parent, OverlayBody::Sum(sum), out);
             }

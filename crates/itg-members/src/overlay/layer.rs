@@ -11,6 +11,7 @@ use super::message::{
     FIRST, LAST, LOCAL_FIRST, LOCAL_LAST, OverlayDelivery, OverlayMessage, OverlayRequest,
 };
 use super::{Merge, Overlay, Settings};
+use crate::observers::RoundTrip;
 
 /// The overlay's messages on a wire.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +36,10 @@ impl Wiring<Overlay> for OverlayWiring {
     }
 
     fn control(&self, what: &dyn Any) -> Option<OverlayRequest> {
-        what.downcast_ref::<OverlayRequest>().cloned()
+        match what.downcast_ref() {
+            Some(RoundTrip(ns)) => Some(OverlayRequest::RoundTrip(*ns)),
+            None => what.downcast_ref::<OverlayRequest>().cloned(),
+        }
     }
 
     fn delivery(&mut self, me: Slot, tell: OverlayDelivery) -> Message {

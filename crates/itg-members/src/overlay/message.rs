@@ -49,6 +49,8 @@ const REFUSED: u32 = 943;
 pub enum OverlayRequest {
     /// This view is in force: a call of the membership to the layer `overlay`.
     View(View),
+    /// The longest round trip to others takes so many nanoseconds.
+    RoundTrip(u64),
     /// All members are to get these bytes.
     Spread {
         /// True if members that join later get them too, until they are dropped.
@@ -285,7 +287,7 @@ impl OverlayRequest {
     pub fn message(self) -> Option<Message> {
         let mut out = BytesMut::new();
         let ty = match self {
-            Self::View(_) => return None,
+            Self::View(_) | Self::RoundTrip(_) => return None,
             Self::Spread { lasting, bytes } => {
                 out.put_u8(u8::from(lasting));
                 out.put_slice(&bytes);

@@ -110,6 +110,8 @@ type Out = Vec<Action<Overlay>>;
 pub struct Overlay {
     me: Slot,
     settings: Settings,
+    /// Time after which things are said again, and between two contributions, without round trips.
+    usual: (Duration, Duration),
     view: Option<View>,
     parent: Option<Slot>,
     children: Vec<Slot>,
@@ -132,6 +134,7 @@ impl Overlay {
         Self {
             me,
             settings,
+            usual: (settings.retry, settings.period),
             view: None,
             parent: None,
             children: Vec::new(),
@@ -210,6 +213,11 @@ impl Overlay {
     fn asked(&mut self, now: Time, ask: OverlayRequest, out: &mut Out) {
         match ask {
             OverlayRequest::View(view) => self.installed(now, view, out),
+            OverlayRequest::RoundTrip(ns) => {
+                let round_trip = Duration::from_nanos(ns);
+                self.settings.retry = self.usual.0 + 2 * round_trip;
+                self.settings.period = self.usual.1 + 4 * round_trip;
+            }
             OverlayRequest::Spread { lasting, bytes } => self.spread(now, lasting, bytes, out),
             OverlayRequest::Drop(id) => self.forget(id),
             OverlayRequest::Contribute(topic, bytes) => self.contribute(now, topic, bytes, out),

@@ -51,6 +51,11 @@ impl Transfer {
         (self.incoming, self.outgoing) = (None, None);
     }
 
+    /// Returns true if nothing is fetched or served.
+    pub(super) const fn is_at_rest(&self) -> bool {
+        self.incoming.is_none() && self.outgoing.is_none()
+    }
+
     /// A state is here: nothing is missing.
     pub(super) fn installed(&mut self) {
         self.incoming = None;

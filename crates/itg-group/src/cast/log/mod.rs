@@ -19,12 +19,14 @@
 //! | `keep` | decisions that are kept: for members that are behind, snapshots, collection |
 //! | `journal`, `restart` | what a member stores, and its return with that |
 //! | `pieces`, `chunks` | long snapshots and records, piece by piece |
+//! | `pace` | how often members say how far they are |
 //! | `message` | messages and their bytes |
 
 mod chunks;
 mod journal;
 mod message;
 mod outbox;
+mod pace;
 mod pieces;
 mod restart;
 mod retained;
@@ -42,6 +44,7 @@ use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 use self::chunks::Transfer;
 use self::journal::{Journal, Record};
 use self::outbox::Outbox;
+use self::pace::Pace;
 use self::retained::{Keep, Past};
 use self::round::Instance;
 use super::backlog::{Backlog, Novelty};
@@ -70,6 +73,8 @@ pub struct Settings {
     pub rotate: Duration,
     /// Time between two exchanges of how far members are.
     pub status: Duration,
+    /// The longest time between two of them while nothing happens.
+    pub rest: Duration,
     /// Most messages of a batch.
     pub batch_msgs: usize,
     /// Most bytes of a batch.
@@ -99,6 +104,7 @@ impl Default for Settings {
         Self {
             rotate: Duration::from_millis(150),
             status: Duration::from_millis(50),
+            rest: Duration::from_millis(50),
             batch_msgs: 1024,
             batch_bytes: 64 << 10,
             inline_max: 4 << 10,
@@ -189,6 +195,7 @@ pub struct Log {
     local: VecDeque<LogBody>,
     journal: Journal,
     transfer: Transfer,
+    pace: Pace,
 }
 
 impl Hash for Log {
@@ -197,7 +204,7 @@ impl Hash for Log {
         (self.clock, &self.backlog, &self.outbox, &self.transfer).hash(state);
         (&self.instance, &self.ahead, &self.suspected, self.announce).hash(state);
         (&self.keep, &self.past, &self.local, &self.places).hash(state);
-        (self.author, &self.journal).hash(state);
+        (self.author, &self.journal, &self.pace).hash(state);
     }
 }
 
@@ -229,6 +236,7 @@ impl Log {
             local: VecDeque::new(),
             journal: Journal::default(),
             transfer: Transfer::default(),
+            pace: Pace::new(&settings),
         }
     }
 
@@ -598,7 +606,9 @@ impl Log {
             Input::Request(CastRequest::Suspect(slot)) => self.suspect(now, slot, out),
             Input::Request(CastRequest::Trust(slot)) => {
                 self.suspected.remove(&slot);
+                self.tell_anew();
             }
+            Input::Request(CastRequest::RoundTrip(ns)) => self.follow_round_trip(ns),
             Input::Request(CastRequest::Join(_) | CastRequest::Rejoin(_)) => {}
             Input::Request(CastRequest::State(position, state)) => self.state(position, state, out),
             Input::Message(_, say) => {
@@ -631,7 +641,7 @@ impl Log {
                 if let Some(slot) = contact.filter(|_| !self.fetches()) {
                     self.pull(slot, JOINING, out);
                 }
-                out.push(Action::SetTimer(Timer::Status, now + self.settings.status));
+                self.paced_joining(now, out);
             }
             // One that was not asked for was for another start under this name.
             Input::Message(_, LogMessage { what: LogBody::Snapshot(snapshot), .. })
@@ -742,5 +752,6 @@ impl Machine for Log {
         }
         self.announce(out);
         self.flush(out);
+        self.stir(now, out);
     }
 }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use itg_members::{Id, Member, View};
 use itg_process::{Action, Dest, Slot, Time};
 
+use super::pace::Progress;
 use super::{JOINING, Log, LogBody, LogMessage, Out, Snapshot, Timer};
 use crate::cast::entry::{Entry, Value};
 use crate::cast::event::CastEvent;
@@ -69,6 +70,12 @@ impl Keep {
         if let Some(old) = self.decisions.insert(k, value) {
             self.bytes -= size(&old);
         }
+    }
+
+    /// Returns true if nobody waits for a snapshot, and nobody is known to be ahead of instance `k`.
+    pub(super) fn is_at_rest(&self, k: u64) -> bool {
+        let ahead = self.furthest.is_some_and(|(furthest, _)| furthest > k);
+        !ahead && self.waiting.is_empty() && self.begun.is_none()
     }
 
     pub(super) fn view_changed(&mut self, view: &View) {
@@ -299,9 +306,26 @@ impl Log {
         }
     }
 
+    /// The smallest instance in progress of this member and those below it.
+    fn low(&self) -> u64 {
+        let mut children = self.view.tree().children(self.me.slot);
+        if self.settings.planted.is(Mutant::GcIgnoresOne) {
+            children.pop();
+        }
+        let low = |slot: &Slot| {
+            let member = self.view.at(*slot);
+            member.and_then(|member| self.keep.lows.get(&member)).copied().unwrap_or(0)
+        };
+        children.iter().map(low).min().unwrap_or(u64::MAX).min(self.k)
+    }
+
+    /// How far this member is.
+    pub(super) fn progress(&self) -> Progress {
+        (self.view.no(), self.k, self.low(), self.keep.stable)
+    }
+
     /// Tells the neighbours how far this member is.
     pub(super) fn tell_status(&mut self, now: Time, out: &mut Out<Self>) {
-        out.push(Action::SetTimer(Timer::Status, now + self.settings.status));
         self.keep.asked_for = None;
         self.untold = 0;
         if self.settings.trace {
@@ -312,22 +336,15 @@ impl Log {
             }));
         }
         let tree = self.view.tree();
-        let mut children = tree.children(self.me.slot);
         let parent = tree.parent(self.me.slot);
-        let mut to: BTreeSet<Slot> = children.iter().copied().collect();
+        let mut to: BTreeSet<Slot> = tree.children(self.me.slot).into_iter().collect();
         to.extend(parent);
-        if self.settings.planted.is(Mutant::GcIgnoresOne) {
-            children.pop();
-        }
-        let low = |slot: &Slot| {
-            let member = self.view.at(*slot);
-            member.and_then(|member| self.keep.lows.get(&member)).copied().unwrap_or(0)
-        };
-        let low = children.iter().map(low).min().unwrap_or(u64::MAX).min(self.k);
+        let low = self.low();
         if parent.is_none() {
             self.keep.stable = self.keep.stable.max(low);
             self.trim(out);
         }
+        self.paced(now, out);
         let late = |since: Time| now - since >= self.settings.rotate;
         if self.is_core() {
             to.extend(self.places.peers.iter().copied());

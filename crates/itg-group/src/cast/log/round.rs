@@ -62,6 +62,13 @@ pub(crate) struct Instance {
     nudged: bool,
 }
 
+impl Instance {
+    /// Returns true if nothing is to be decided yet.
+    pub(super) fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+}
+
 impl Log {
     pub(crate) fn coordinator(&self, r: u32) -> Member {
         let at = (self.base + r as usize) % self.places.core.len().max(1);

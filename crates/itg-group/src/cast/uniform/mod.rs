@@ -399,6 +399,7 @@ impl Uniform {
                 self.suspected.retain(|member| member.slot != slot);
                 self.with_log(now, Input::Request(CastRequest::Trust(slot)), out);
             }
+            CastRequest::RoundTrip(_) => self.with_log(now, Input::Request(ask), out),
             CastRequest::Join(slot) => {
                 self.with_log(now, Input::Request(CastRequest::Join(slot)), out)
             }
