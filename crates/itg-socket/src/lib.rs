@@ -14,6 +14,7 @@ mod mapped;
 pub mod mmsg;
 pub mod probe;
 pub mod reply;
+mod silence;
 pub mod socket;
 pub mod sys;
 pub mod txtime;
@@ -22,10 +23,8 @@ pub mod wire;
 pub mod xdp;
 
 pub use mapped::{MappedFile, first_hole};
-pub use socket::{
-    SocketError, can_share, end_when_silent, enlarge, listen, open_at, path_mtu, plain, resolve,
-    without_probes,
-};
+pub use silence::{end_when_silent, without_probes};
+pub use socket::{SocketError, can_share, enlarge, listen, open_at, path_mtu, plain, resolve};
 pub use sys::{UdpErrors, socket_drops};
 pub use xdp::{PacketEngine, PacketEngineError, rate_over_a_link};
 

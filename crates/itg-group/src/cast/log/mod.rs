@@ -19,7 +19,7 @@
 //! | `keep` | decisions that are kept: for members that are behind, snapshots, collection |
 //! | `journal`, `restart` | what a member stores, and its return with that |
 //! | `pieces`, `chunks` | long snapshots and records, piece by piece |
-//! | `pace` | how often members say how far they are |
+//! | `pace`, `rest` | how often members say how far they are |
 //! | `message` | messages and their bytes |
 
 mod chunks;
@@ -28,6 +28,7 @@ mod message;
 mod outbox;
 mod pace;
 mod pieces;
+mod rest;
 mod restart;
 mod retained;
 mod round;
@@ -236,7 +237,7 @@ impl Log {
             local: VecDeque::new(),
             journal: Journal::default(),
             transfer: Transfer::default(),
-            pace: Pace::new(&settings),
+            pace: Pace::new(settings.rotate, settings.status),
         }
     }
 
