@@ -46,10 +46,14 @@ pub struct Setup {
     pub flows: u32,
     /// Packets of each flow.
     pub packets: u64,
+    /// They leave this far apart.
+    pub gap: u64,
     pub rules: Rules,
     pub planted: Planted,
     /// Entries of the log that members keep for those that are behind.
     pub retain: u32,
+    /// Bytes of a journal after which a snapshot makes it shorter.
+    pub journal_bytes: u32,
     /// The console casts nothing: a test does.
     pub by_hand: bool,
     /// Nodes that are started again know that nobody sends who sent for them before.
@@ -74,9 +78,11 @@ impl Setup {
             nodes,
             flows,
             packets: 150,
+            gap: GAP,
             rules,
             planted: Planted::default(),
             retain: 4096,
+            journal_bytes: 4 << 20,
             by_hand: false,
             alone: false,
             set_back_ns: 0,
@@ -86,7 +92,7 @@ impl Setup {
     }
 
     fn planned_ns(&self, number: u64) -> u64 {
-        self.start_ns + number * GAP
+        self.start_ns + number * self.gap
     }
 
     pub fn routes(&self) -> Vec<Route> {
@@ -419,6 +425,14 @@ pub struct Cluster {
 }
 
 pub fn cluster(setup: Setup, network: &str, exclude: &str, seed: u64) -> Cluster {
+    let mut world = world(setup, network, exclude, seed);
+    let facts = Arc::new(Mutex::new(Facts::default()));
+    world.check(Oracle(Arc::clone(&facts)));
+    Cluster { world, facts, setup }
+}
+
+/// The same without an oracle, whose facts grow.
+pub fn world(setup: Setup, network: &str, exclude: &str, seed: u64) -> World {
     let n = setup.nodes + 1;
     // As agents have it: three heartbeats within the time-out.
     let whole = |text: &str| text.parse::<u64>().expect("a whole number");
@@ -427,8 +441,8 @@ pub fn cluster(setup: Setup, network: &str, exclude: &str, seed: u64) -> Cluster
     let text = format!(
         "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\nlayers = [{{ layer = \
          \"detector\", exclude = \"{exclude}\", ring = \"{ring}ms\" }}, {{ layer = \"log\", status = \"500ms\", rest = \"30s\", \
-         retain = {} }}, \"membership\", {{ layer = \"experiment\", alone = {} }}, \"node\"]\n",
-        setup.retain, setup.alone
+         retain = {}, journal_bytes = {} }}, \"membership\", {{ layer = \"experiment\", alone = {} }}, \"node\"]\n",
+        setup.retain, setup.journal_bytes, setup.alone
     );
     let registry = Registry::new().with("node", move |_| {
         Ok(Box::new(Node {
@@ -448,10 +462,7 @@ pub fn cluster(setup: Setup, network: &str, exclude: &str, seed: u64) -> Cluster
         setup.planted,
     );
     let config = Config::parse(&text, "test.toml").expect("well written");
-    let mut world = World::new(&config, &registry, RunSeed(seed)).expect("known layers");
-    let facts = Arc::new(Mutex::new(Facts::default()));
-    world.check(Oracle(Arc::clone(&facts)));
-    Cluster { world, facts, setup }
+    World::new(&config, &registry, RunSeed(seed)).expect("known layers")
 }
 
 impl Cluster {
@@ -481,6 +492,6 @@ impl Cluster {
 
     /// The latest time at which packets of a flow are due.
     pub fn end(&self) -> u64 {
-        self.setup.packets * GAP + SECOND
+        self.setup.packets * self.setup.gap + SECOND
     }
 }

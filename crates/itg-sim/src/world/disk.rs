@@ -127,6 +127,13 @@ impl World {
         }
     }
 
+    /// Bytes on the disk of a host.
+    #[must_use]
+    pub fn stored_bytes(&self, slot: Slot) -> u64 {
+        let disk = self.hosts.get(slot.index()).and_then(|host| host.disk.as_ref());
+        disk.map_or(0, |disk| disk.files.values().map(|file| file.len() as u64).sum())
+    }
+
     /// Content that the layers of a process have stored.
     pub(super) fn journals(&mut self, slot: Slot) -> Option<Journals> {
         Some(self.hosts[slot.index()].disk.as_mut()?.read())
