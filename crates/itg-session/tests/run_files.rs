@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 
 use itg_record::{ClockPair, LogInfo, Note, Side, note_block};
-use itg_session::logs::keep::{Fsync, RunFiles, Storage};
+use itg_session::logs::keep::{Done, Fsync, RunFiles, Spool, Storage};
 use itg_session::logs::{Registration, Role, Transport};
 
 /// A file in memory, which takes no bytes while it fails.
@@ -15,7 +15,14 @@ use itg_session::logs::{Registration, Role, Transport};
 struct MemoryFile {
     bytes: Rc<RefCell<Vec<u8>>>,
     fails: Rc<Cell<bool>>,
+    /// Nothing can be cut off.
+    stays: Rc<Cell<bool>>,
+    /// Something was changed since the last sync.
+    unsynced: Rc<Cell<bool>>,
 }
+
+const NO_SPACE: i32 = 28;
+const INPUT_OUTPUT: i32 = 5;
 
 impl Storage for MemoryFile {
     fn bytes(&self) -> io::Result<u64> {
@@ -36,15 +43,21 @@ impl Storage for MemoryFile {
             let taken = if self.fails.get() { piece.len() / 2 } else { piece.len() };
             self.bytes.borrow_mut().extend_from_slice(&piece[..taken]);
         }
-        if self.fails.get() { Err(io::Error::other("input/output error")) } else { Ok(()) }
+        self.unsynced.set(true);
+        if self.fails.get() { Err(io::Error::from_raw_os_error(NO_SPACE)) } else { Ok(()) }
     }
 
     fn cut(&mut self, len: u64) -> io::Result<()> {
+        if self.stays.get() {
+            return Err(io::Error::from_raw_os_error(INPUT_OUTPUT));
+        }
+        self.unsynced.set(true);
         self.bytes.borrow_mut().truncate(usize::try_from(len).expect("small"));
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.unsynced.set(false);
         Ok(())
     }
 
@@ -94,6 +107,36 @@ fn no_block_is_stored_before_the_line_of_its_log() {
     let (_, logs) = open();
     assert_eq!((logs.len(), logs[0].key, logs[0].log_id), (1, [7; 16], 1));
     assert_eq!(logs[0].blocks.len(), 1);
+}
+
+/// A server keeps its producers waiting while its disk is full: it has to hear that, whatever else fails then.
+#[test]
+fn a_full_disk_is_told_as_such_when_its_last_block_cannot_be_cut_off() {
+    let (blocks, index) = (MemoryFile::default(), MemoryFile::default());
+    let (mut files, _) = RunFiles::open(blocks.clone(), index, Fsync::Never).expect("empty files");
+    files.enrol(1, 1, &who()).expect("room");
+    let block = block();
+    let mut store = || files.store(2, &mut [IoSlice::new(&block)]);
+    blocks.fails.set(true);
+    blocks.stays.set(true);
+    assert_eq!(store().expect_err("it is full").raw_os_error(), Some(NO_SPACE));
+    blocks.fails.set(false);
+    assert_eq!(store().expect_err("half a block").raw_os_error(), Some(INPUT_OUTPUT));
+    blocks.stays.set(false);
+    store().expect("room");
+    assert_eq!(*blocks.bytes.borrow(), block, "what was half there is cut off first");
+}
+
+/// Blocks that the server has must not come back with a loss of power, before others of the same spool.
+#[test]
+fn what_is_released_from_a_spool_is_gone_for_good() {
+    let (blocks, index) = (MemoryFile::default(), MemoryFile::default());
+    let mut spool = Spool::create(blocks.clone(), index, &who()).expect("room");
+    spool.begin(Done::default()).expect("room");
+    spool.put(0, &block()).expect("room");
+    spool.release(1).expect("it is cut off");
+    assert_eq!(blocks.bytes().expect("in memory"), 0);
+    assert!(!blocks.unsynced.get(), "the disk may have the blocks yet");
 }
 
 #[test]

@@ -25,14 +25,6 @@ pub struct AppendError {
     pub uncut: Option<io::Error>,
 }
 
-impl AppendError {
-    /// The error that tells most about the state of the file.
-    #[must_use]
-    pub fn into_io(self) -> io::Error {
-        self.uncut.unwrap_or(self.error)
-    }
-}
-
 impl fmt::Display for AppendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)

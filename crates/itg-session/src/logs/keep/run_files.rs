@@ -131,7 +131,7 @@ impl<F: Storage> RunFiles<F> {
     /// The system's, of the blocks or of an index that lacks their log.
     pub fn store(&mut self, now_ns: u64, blocks: &mut [IoSlice<'_>]) -> io::Result<()> {
         self.list(now_ns)?;
-        self.blocks.append(now_ns, blocks).map_err(super::append::AppendError::into_io)
+        self.blocks.append(now_ns, blocks).map_err(|failed| failed.error)
     }
 
     /// The file of blocks.

@@ -176,7 +176,8 @@ impl<F: Storage> Spool<F> {
         Ok(bytes)
     }
 
-    /// Forgets blocks that are stored elsewhere; an empty spool takes no space.
+    /// Forgets blocks that are stored elsewhere; an empty spool takes no space, and after a loss of power none of them
+    /// stands before later ones.
     ///
     /// # Errors
     /// The system's: it takes space.
@@ -184,6 +185,7 @@ impl<F: Storage> Spool<F> {
         self.blocks = self.blocks.split_off(&up_to);
         if self.blocks.is_empty() && self.file.good_bytes() > 0 {
             self.file.clear()?;
+            self.file.file().sync()?;
         }
         Ok(())
     }
