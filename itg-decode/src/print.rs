@@ -30,7 +30,7 @@ pub(crate) fn report(
         }
         Format::Markdown => out.write_all(itg_stats::markdown::report(report, gates).as_bytes())?,
         Format::Itgdec => out.write_all(text::render(report).as_bytes())?,
-        Format::Json => writeln!(out, "{}", visible_lines(&report.to_json()))?,
+        Format::Json => Visible::report(out, report)?,
         Format::Ndjson => ndjson(report, out)?,
         Format::Csv if report.intervals.is_some() => interval_csv(report, out)?,
         Format::Csv => flow_table::csv(report, out)?,
@@ -44,6 +44,43 @@ pub(crate) fn report(
         Format::Ditg | Format::Parquet => {}
     }
     Ok(())
+}
+
+/// JSON on its way out, in which texts of peers do nothing to a terminal.
+struct Visible<'a> {
+    out: &'a mut dyn Write,
+    /// Whole texts, which JSON is written in.
+    texts: Vec<u8>,
+}
+
+impl Visible<'_> {
+    /// Bytes that are looked through at once.
+    const SOME: usize = 1 << 16;
+
+    /// Writes the report.
+    fn report(out: &mut dyn Write, report: &Report) -> anyhow::Result<()> {
+        let mut visible = Visible { out, texts: Vec::new() };
+        serde_json::to_writer_pretty(&mut visible, report)?;
+        visible.flush()?;
+        Ok(writeln!(out)?)
+    }
+}
+
+impl Write for Visible<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.texts.extend_from_slice(bytes);
+        if self.texts.len() >= Self::SOME {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let text = std::str::from_utf8(&self.texts).map_err(std::io::Error::other)?;
+        self.out.write_all(visible_lines(text).as_bytes())?;
+        self.texts.clear();
+        Ok(())
+    }
 }
 
 /// A line of NDJSON: an object and what it is.

@@ -329,7 +329,7 @@ fn was_loaded(report: &Report) -> bool {
         |name: &'static str| report.flows.iter().filter(move |flow| flow.name.starts_with(name));
     let length = named(LOADED).map(|flow| flow.metrics.duration_ns).max().unwrap_or(0);
     let whole = |flow: &FlowReport| {
-        let Metrics { packets, duration_ns, .. } = flow.metrics;
+        let Metrics { packets, duration_ns, .. } = *flow.metrics;
         packets > 0 && flow.end.is_none() && duration_ns >= length / 10 * 9
     };
     [UP, DOWN].iter().all(|name| named(name).count() > 0 && named(name).all(whole))

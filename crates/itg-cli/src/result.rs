@@ -560,7 +560,7 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
         seed,
         meter: Some(if ended.meter == Meter::Rtt { "rtt" } else { "owd" }),
         profile: ended.profile.clone(),
-        metrics,
+        metrics: Box::new(metrics),
         clock,
         host_buffer_errors: None,
         receive_buffer_bytes: None,

@@ -263,11 +263,16 @@ impl Signed {
 /// Counts of small whole numbers, such as the sizes of packets in bytes. Numbers beyond
 /// [`Counts::LIMIT`] are counted together as that one.
 #[derive(Clone, Debug, Default)]
-pub struct Counts(Buckets);
+pub struct Counts {
+    /// The number that came first, and how often: most flows have packets of one size.
+    first: (u32, u64),
+    /// The others.
+    others: Buckets,
+}
 
 impl Counts {
     /// Largest number that is counted by itself: the largest packet.
-    pub const LIMIT: usize = 1 << 20;
+    pub const LIMIT: u32 = 1 << 20;
 
     /// Takes one number.
     #[inline]
@@ -278,19 +283,41 @@ impl Counts {
     /// Takes one number so many times.
     #[inline]
     pub fn add_many(&mut self, number: u32, times: u32) {
-        let bucket = usize::try_from(number).unwrap_or(usize::MAX).min(Self::LIMIT);
-        self.0.count_many(bucket, times);
+        let number = number.min(Self::LIMIT);
+        if self.first.1 == 0 {
+            self.first.0 = number;
+        }
+        if self.first.0 == number {
+            self.first.1 += u64::from(times);
+        } else {
+            self.others.count_many(number as usize, times);
+        }
     }
 
     /// Takes all numbers of `other`.
     pub fn merge(&mut self, other: &Self) {
-        self.0.merge(&other.0);
+        let (number, mut times) = other.first;
+        while times > 0 {
+            let some = u32::try_from(times).unwrap_or(u32::MAX);
+            self.add_many(number, some);
+            times -= u64::from(some);
+        }
+        self.others.merge(&other.others);
     }
 
     /// Numbers that came, ascending, and how often.
     #[must_use]
     pub fn list(&self) -> Vec<(u64, u64)> {
-        self.0.counts().map(|(number, count)| (number as u64, count)).collect()
+        let others = self.others.counts().map(|(number, count)| (number as u64, count));
+        let mut list: Vec<_> = others.collect();
+        let (number, times) = (u64::from(self.first.0), self.first.1);
+        // The others of another part may have it, too.
+        match list.binary_search_by_key(&number, |(number, _)| *number) {
+            Ok(place) => list[place].1 += times,
+            Err(place) if times > 0 => list.insert(place, (number, times)),
+            Err(_) => {}
+        }
+        list
     }
 }
 

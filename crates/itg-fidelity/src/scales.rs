@@ -216,16 +216,26 @@ pub(crate) struct SumDistance {
     pub(crate) rms_ns: f64,
 }
 
-/// All scales.
+/// All scales, as far as packets were taken at them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scales([Scale; SCALES]);
+pub(crate) struct Scales {
+    /// The packet with number 0, a multiple of everything: scales begin with it.
+    zero: Option<Departed>,
+    /// From the scale of 2 on.
+    list: Vec<Scale>,
+}
 
 impl Scales {
     /// Takes the next packet.
     #[inline]
     pub(crate) fn take(&mut self, packet: Departed) {
-        let scales = (packet.seq.trailing_zeros() as usize).min(SCALES);
-        for (scale, gaps) in self.0[..scales].iter_mut().zip(powers()) {
+        if packet.seq == 0 {
+            self.zero = Some(packet);
+        } else {
+            self.reach((packet.seq.trailing_zeros() as usize).min(SCALES));
+        }
+        let scales = (packet.seq.trailing_zeros() as usize).min(self.list.len());
+        for (scale, gaps) in self.list[..scales].iter_mut().zip(powers()) {
             scale.take(packet, gaps);
         }
     }
@@ -233,21 +243,45 @@ impl Scales {
     /// Takes at most 128 packets of consecutive numbers, `first` and on; as many planned times as actual ones, at
     /// most [`MAX_TIME_NS`].
     pub(crate) fn take_all(&mut self, first: u64, planned_ns: &[u64], sent_ns: &[u64]) {
-        for (scale, power) in self.0.iter_mut().zip(1..) {
+        let Some(last) = (planned_ns.len() as u64).checked_sub(1).map(|more| first + more) else {
+            return;
+        };
+        // The highest bit in which the last number differs from the one before the first: a multiple lies there.
+        let highest = first.checked_sub(1).map_or(last, |before| before ^ last);
+        self.reach(highest.checked_ilog2().map_or(0, |power| (power as usize).min(SCALES)));
+        for (scale, power) in self.list.iter_mut().zip(1..) {
             scale.take_all(first, planned_ns, sent_ns, 1 << power);
+        }
+        if first == 0 {
+            let (planned_ns, sent_ns) = (planned_ns[0], sent_ns[0]);
+            self.zero = Some(Departed { seq: 0, planned_ns, sent_ns });
+        }
+    }
+
+    /// Makes so many scales, unless they are there.
+    #[inline]
+    fn reach(&mut self, scales: usize) {
+        if self.list.len() < scales {
+            self.list.reserve_exact(scales - self.list.len());
+            self.list
+                .resize(scales, Scale { head: self.zero, last: self.zero, ..Scale::default() });
         }
     }
 
     /// Takes those of a later part of the flow.
     pub(crate) fn append(&mut self, later: &Self) {
-        for ((scale, later), gaps) in self.0.iter_mut().zip(&later.0).zip(powers()) {
+        self.reach(later.list.len());
+        let unreached = Scale { head: later.zero, last: later.zero, ..Scale::default() };
+        let all = later.list.iter().chain(std::iter::repeat(&unreached));
+        for ((scale, later), gaps) in self.list.iter_mut().zip(all).zip(powers()) {
             scale.append(later, gaps);
         }
+        self.zero = self.zero.or(later.zero);
     }
 
     /// The distances at the scales that have sums.
     pub(crate) fn distances(&self) -> impl Iterator<Item = SumDistance> {
-        let scales = self.0.iter().zip(powers()).filter(|(scale, _)| scale.sums > 0);
+        let scales = self.list.iter().zip(powers()).filter(|(scale, _)| scale.sums > 0);
         scales.map(|(scale, gaps)| SumDistance {
             gaps,
             sums: scale.sums,

@@ -13,7 +13,7 @@ mod owners;
 mod promises;
 mod shared_drops;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::OnceLock;
 
 use itg_clocks::Dated;
@@ -47,11 +47,14 @@ use crate::total::Totals;
 use both_ends::{departed, facts, told};
 pub use described::PacketFlow;
 use notices::Remarks;
-use objects::{Object, Objects};
+use objects::{Object, Objects, are_of_both_sides, find, peer, put_in_order, together};
 use owners::{Lack, Owners};
 
 /// Rows of a series beyond which only windows that hold packets are listed.
 pub const MAX_ROWS: u64 = 2_000_000;
+
+/// Reports that are made side by side, before the figures that they are made of are let go.
+const REPORTED_AT_ONCE: usize = 1024;
 
 /// Selection of what to decode, and its resolution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -220,55 +223,49 @@ impl<'a> Analysis<'a> {
         let clocks = Clocks::of(&self.logs().logs);
         let mut objects = self.decode(grid, &clocks, executor);
         shared_drops::mark(&mut objects);
+        let promises = self.promises(&objects);
+        let both = are_of_both_sides(&objects);
+        put_in_order(&mut objects);
         let mut totals = Totals::default();
         let mut groups: BTreeMap<Vec<String>, Totals> = BTreeMap::new();
-        let mut flows = Vec::new();
+        let mut flows = Vec::with_capacity(objects.len());
         let mut remarks = Remarks::default();
-        let both = [Side::Sender, Side::Receiver]
-            .map(|side| objects.places.keys().any(|key| key.side == side))
-            .iter()
-            .all(|&given| given);
-        let all = objects.in_order();
-        let made = exec::collect(executor, all.len(), |place| {
-            let (key, object) = all[place];
-            let peer = objects.get(&key.other());
-            let facts = facts(object, peer);
-            let departed = departed(object, peer);
-            let mut flow = report(key, object, &facts, &clocks, departed.as_ref());
-            let of_sender = if key.side == Side::Sender { Some(object) } else { peer };
-            flow.metrics.congestion_control =
-                of_sender.and_then(|object| tcp::congestion_control(&object.tcp));
-            flow.metrics.set_limit(object.info.as_ref().and_then(|info| info.spec.own_limit()));
-            flow.metrics.settle(told(object, peer, &facts));
-            flow.notices.extend(flow.metrics.account_notices());
-            flow
-        });
-        for ((key, object), mut report) in all.into_iter().zip(made) {
-            let peer = objects.get(&key.other());
-            let facts = facts(object, peer);
-            // Of all flows at once it would be too much to hold.
-            let departed = departed(object, peer);
-            if objects.counts(key, object) {
-                remarks.add(&mut report, object, peer, &facts);
-                let departed = departed.as_ref();
-                totals.add(key.flow, &object.stats, &report.metrics, &facts, departed);
-                if !self.options.by.is_empty() {
-                    let values = self.options.by.iter().map(|by| by.value(&report)).collect();
-                    let group = groups.entry(values).or_default();
-                    group.add(key.flow, &object.stats, &report.metrics, &facts, departed);
+        // What has been reported is kept for windows and plots alone.
+        let keeps = grid.is_some() || self.options.plots.is_some();
+        let (mut rest, mut kept) = (VecDeque::from(objects), Vec::new());
+        while !rest.is_empty() {
+            let some = together(rest.make_contiguous(), REPORTED_AT_ONCE);
+            let some: Vec<_> = rest.drain(..some).collect();
+            let made = exec::collect(executor, some.len(), |at| report(&some, at, &clocks));
+            for ((at, (key, object)), mut report) in some.iter().enumerate().zip(made) {
+                let peer = peer(&some, at);
+                let facts = facts(object, peer);
+                // Of all flows at once it would be too much to hold.
+                let departed = departed(object, peer);
+                if object.counts(peer) {
+                    remarks.add(&mut report, object, peer, &facts);
+                    let departed = departed.as_ref();
+                    totals.add(key.flow, &object.stats, &report.metrics, &facts, departed);
+                    if !self.options.by.is_empty() {
+                        let values = self.options.by.iter().map(|by| by.value(&report)).collect();
+                        let group = groups.entry(values).or_default();
+                        group.add(key.flow, &object.stats, &report.metrics, &facts, departed);
+                    }
                 }
+                if both {
+                    totals.join(&object.stats, peer.is_some(), object.meter(), &facts);
+                }
+                flows.push(report);
             }
-            if both {
-                totals.join(&object.stats, peer.is_some(), object.meter(), &facts);
+            if keeps {
+                kept.extend(some);
             }
-            flows.push(report);
         }
-        let plots = self.options.plots.map(|most| draw(&objects, &flows, most));
-        let promises = self.promises(&objects);
+        let plots = self.options.plots.map(|most| draw(&kept, &flows, most));
         let (total, mut notices) = totals.finish();
         notices.extend(self.log_notices());
         let errors = remarks.finish(&mut notices);
-        let intervals = grid.map(|grid| intervals(grid, &objects, &mut notices));
+        let intervals = grid.map(|grid| intervals(grid, &kept, &mut notices));
         let groups = groups.into_iter().map(|(values, totals)| {
             let (total, notices) = totals.finish();
             let by = self.options.by.iter().map(|by| by.name().to_owned()).zip(values).collect();
@@ -324,7 +321,7 @@ impl<'a> Analysis<'a> {
         let chosen = self.options.flows.is_empty() || self.options.flows.contains(&key.flow);
         chosen
             && self.options.filter.as_ref().is_none_or(|filter| {
-                let info = log.flows.get(&index);
+                let info = log.flow(index);
                 filter.matches(&Attributes {
                     flow: key.flow,
                     proto: info.and_then(known_proto).unwrap_or(""),
@@ -352,22 +349,22 @@ impl<'a> Analysis<'a> {
     }
 
     /// Adds up the records of all logs.
-    fn decode(&self, grid: Option<Grid>, clocks: &Clocks, executor: &dyn Executor) -> Objects {
+    fn decode(&self, grid: Option<Grid>, clocks: &Clocks, executor: &dyn Executor) -> Objects<'_> {
         let logs = &self.logs().logs;
         let sides: Vec<_> = logs.iter().map(Log::side).collect();
         let plan_packets = self.options.plan_packets.unwrap_or(PLAN_PACKETS);
         let basis = Basis { grid, plan_packets };
-        let mut objects = Objects::default();
         // Flows without records count too.
+        let mut sources: BTreeMap<Key, Vec<(usize, u32)>> = BTreeMap::new();
         for (number, log) in logs.iter().enumerate() {
             for &index in log.flows.keys() {
-                self.object(&mut objects, (number, index), log, sides[number], basis);
+                self.source(&mut sources, (number, index));
             }
         }
         let trace = self.trace(clocks);
         let setup = |number: usize, index: u32, lane: Lane| -> Option<Setup> {
             let (log, side) = (&logs[number], sides[number]);
-            let clock = || log.flows.get(&index).and_then(|info| clocks.correcting(info, side));
+            let clock = || log.flow(index).and_then(|info| clocks.correcting(info, side));
             self.wants(log, index, &log.key(index, side)).then(|| Setup {
                 trace,
                 clock: clock(),
@@ -376,103 +373,88 @@ impl<'a> Analysis<'a> {
             })
         };
         let pass = Pass { logs, setup: &setup, executor };
-        let mut planned = objects.planned(|peer| peer.is_none());
+        // Plans are computed again from what arrived, where the sender, as far as given, is as asked for.
+        let of_receivers = sources.iter().filter(|(key, _)| key.side == Side::Receiver);
+        let planned = of_receivers.filter(|(key, _)| !sources.contains_key(&key.other()));
+        let planned = planned.flat_map(|(_, sources)| sources.iter().copied()).collect();
         let mut decoded = pass.run(&planned, true);
-        self.take(&mut objects, &pass, &mut decoded, &planned, basis);
+        for (number, flows) in decoded.iter().enumerate() {
+            flows.keys().for_each(|&index| self.source(&mut sources, (number, index)));
+        }
+        let mut objects = Objects::with_capacity(sources.len());
+        for (key, sources) in sources {
+            let object = object(logs, &pass, &sources, (&mut decoded, &planned), basis);
+            objects.extend(object.map(|object| (key, object)));
+        }
         // Senders that have a log, but no packet of the flow in it.
-        planned = objects.planned(|peer| peer.is_some_and(|peer| !peer.stats.has_departures()));
+        let silent = |key: &Key| {
+            let place = objects.binary_search_by_key(&&key.other(), |(key, _)| key);
+            place.is_ok_and(|place| !objects[place].1.stats.has_departures())
+        };
+        let of_receivers = objects.iter().filter(|(key, _)| key.side == Side::Receiver);
+        let planned = of_receivers.filter(|(key, _)| silent(key));
+        let planned: BTreeSet<_> =
+            planned.flat_map(|(_, object)| object.owners.sources()).collect();
         if !planned.is_empty() {
             for (number, flows) in pass.run(&planned, false).into_iter().enumerate() {
                 for (index, plan) in flows {
                     let key = logs[number].key(index, sides[number]);
-                    if let Some(&place) = objects.places.get(&key) {
-                        objects.list[place].stats.adopt_departures(*plan);
+                    if let Some(object) = find(&mut objects, &key) {
+                        object.stats.adopt_departures(*plan);
                     }
                 }
             }
         }
         for (number, log) in logs.iter().enumerate() {
-            for (&index, end) in &log.ends {
-                if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
-                    objects.list[place].owners.ended((number, index), end);
-                }
-            }
-            let harmed = log.end.is_some_and(|end| end.lost_records > 0)
-                || self.logs().damage.iter().any(|damage| log.is_in(&damage.log));
-            for &index in log.flows.keys() {
-                let place = objects.places.get(&log.key(index, sides[number]));
-                let Some(object) = place.map(|&place| &mut objects.list[place]) else { continue };
-                // The replies of a round trip go on when its sender has ended.
-                let round_trip = object.stats.is_round_trip();
-                let open = !log.is_ended() && (round_trip || !log.ends.contains_key(&index));
-                if open {
-                    object.notices.push(notices::unended(&log.name, sides[number]));
-                }
-                let headless = log.headless.contains(&index);
-                if headless {
-                    object.notices.push(notices::headless(&log.name));
-                }
-                let lack = match (harmed || headless, open) {
-                    (true, _) => Lack::Some,
-                    (false, true) => Lack::Tail,
-                    (false, false) => Lack::Nothing,
-                };
-                match sides[number] {
-                    Side::Receiver => object.owners.lacks_of_counted((number, index), lack),
-                    Side::Sender => object.owners.lacks((number, index), lack),
-                }
-            }
+            self.ends(&mut objects, number, log);
             samples(&mut objects, log, sides[number], clocks);
         }
         objects
     }
 
-    /// The object of a flow of a log, made when there is none.
-    fn object<'o>(
-        &self,
-        objects: &'o mut Objects,
-        source: (usize, u32),
-        log: &Log<'_>,
-        side: Side,
-        basis: Basis,
-    ) -> Option<&'o mut Object> {
-        let key = log.key(source.1, side);
-        if !self.wants(log, source.1, &key) {
-            return None;
+    /// Notes where a flow has records, if it is wanted.
+    fn source(&self, sources: &mut BTreeMap<Key, Vec<(usize, u32)>>, source: (usize, u32)) {
+        let log = &self.logs().logs[source.0];
+        let key = log.key(source.1, log.side());
+        if self.wants(log, source.1, &key) {
+            let of_flow = sources.entry(key).or_default();
+            if !of_flow.contains(&source) {
+                of_flow.reserve_exact(1);
+                of_flow.push(source);
+            }
         }
-        let place = *objects.places.entry(key).or_insert_with(|| {
-            objects.list.push(Object::new(log, source.1, side, basis));
-            objects.list.len() - 1
-        });
-        let object = &mut objects.list[place];
-        object.owners.add(source, log.flows.get(&source.1));
-        Some(object)
     }
 
-    /// Puts what was added up into the objects.
-    fn take(
-        &self,
-        objects: &mut Objects,
-        pass: &Pass<'_, 'a>,
-        decoded: &mut [Decoded],
-        planned: &BTreeSet<(usize, u32)>,
-        basis: Basis,
-    ) {
-        for (number, flows) in decoded.iter_mut().enumerate() {
-            for (index, part) in std::mem::take(flows) {
-                let (log, source) = (&pass.logs[number], (number, index));
-                let object = self.object(objects, source, log, log.side(), basis);
-                let Some(object) = object else { continue };
-                object.owners.saw(source, part.volume());
-                if !object.whole && !object.stats.append(*part) {
-                    // Another log of the same flow, whose packets lie among those of this one.
-                    let sources: Vec<_> = object.owners.sources().collect();
-                    let again = sources.iter().any(|source| planned.contains(source));
-                    let lane = if again { Lane::All } else { Lane::Arrivals };
-                    if let Some(stats) = pass.one_by_one(&sources, lane) {
-                        (object.stats, object.whole) = (stats, true);
-                    }
-                }
+    /// Tells the objects how a log ends, and the flows in it.
+    fn ends<'l>(&self, objects: &mut Objects<'l>, number: usize, log: &'l Log<'_>) {
+        let side = log.side();
+        for (&index, end) in &log.ends {
+            if let Some(object) = find(objects, &log.key(index, side)) {
+                object.owners.ended((number, index), end);
+            }
+        }
+        let harmed = log.end.is_some_and(|end| end.lost_records > 0)
+            || self.logs().damage.iter().any(|damage| log.is_in(&damage.log));
+        for &index in log.flows.keys() {
+            let Some(object) = find(objects, &log.key(index, side)) else { continue };
+            // The replies of a round trip go on when its sender has ended.
+            let round_trip = object.stats.is_round_trip();
+            let open = !log.is_ended() && (round_trip || !log.ends.contains_key(&index));
+            if open {
+                object.notices.push(notices::unended(&log.name, side));
+            }
+            let headless = log.headless.contains(&index);
+            if headless {
+                object.notices.push(notices::headless(&log.name));
+            }
+            let lack = match (harmed || headless, open) {
+                (true, _) => Lack::Some,
+                (false, true) => Lack::Tail,
+                (false, false) => Lack::Nothing,
+            };
+            match side {
+                Side::Receiver => object.owners.lacks_of_counted((number, index), lack),
+                Side::Sender => object.owners.lacks((number, index), lack),
             }
         }
     }
@@ -501,11 +483,51 @@ impl<'a> Analysis<'a> {
     }
 }
 
-impl Object {
-    fn new(log: &Log<'_>, index: u32, side: Side, basis: Basis) -> Self {
-        let info = log.flows.get(&index).cloned();
+/// The object of a flow, with what was added up in its logs.
+fn object<'l>(
+    logs: &'l [Log<'_>],
+    pass: &Pass<'_, '_>,
+    sources: &[(usize, u32)],
+    (decoded, planned): (&mut [Decoded], &BTreeSet<(usize, u32)>),
+    basis: Basis,
+) -> Option<Object<'l>> {
+    let &(number, index) = sources.first()?;
+    let log = &logs[number];
+    let mut owners = Owners::default();
+    sources.iter().for_each(|source| owners.add(*source, logs[source.0].flow(source.1)));
+    let mut sum: Option<Box<FlowStats>> = None;
+    let mut whole = false;
+    for source in sources {
+        let Some(part) = decoded[source.0].remove(&source.1) else { continue };
+        owners.saw(*source, part.volume());
+        match &mut sum {
+            _ if whole => {}
+            None => sum = Some(part),
+            Some(sum) => {
+                if sum.append(*part) {
+                    continue;
+                }
+                // Another log of the same flow, whose packets lie among those of this one.
+                let again = sources.iter().any(|source| planned.contains(source));
+                let lane = if again { Lane::All } else { Lane::Arrivals };
+                if let Some(stats) = pass.one_by_one(sources, lane) {
+                    (**sum, whole) = (stats, true);
+                }
+            }
+        }
+    }
+    let stats = sum.unwrap_or_else(|| {
+        let setup = setup(log, index, log.side(), basis, Lane::Arrivals);
+        Box::new(FlowStats::new(Setup { plan: None, ..setup }))
+    });
+    Some(Object::new(log, index, owners, stats))
+}
+
+impl<'l> Object<'l> {
+    fn new(log: &'l Log<'_>, index: u32, owners: Owners<'l>, stats: Box<FlowStats>) -> Self {
+        let info = log.flow(index);
         let mut notices = Vec::new();
-        match &info {
+        match info {
             None => notices.push(format!(
                 "{}: the description of the flow with index {index} is lost: it is shown under that \
                  number",
@@ -523,22 +545,13 @@ impl Object {
                 }
             }
         }
-        let stats = FlowStats::new(setup(log, index, side, basis, Lane::Arrivals));
-        Self {
-            info,
-            owners: Owners::default(),
-            tcp: Vec::new(),
-            departures: Vec::new(),
-            held: side == Side::Sender && log.is_held(),
-            stats,
-            notices,
-            whole: false,
-            shares_drops: false,
-        }
+        let held = log.side() == Side::Sender && log.is_held();
+        let (tcp, departures, shares_drops) = (Vec::new(), Vec::new(), false);
+        Self { info, owners, tcp, departures, held, stats, notices, shares_drops }
     }
 
     fn meter(&self) -> Meter {
-        self.info.as_ref().map_or(Meter::Owd, |info| info.spec.meter)
+        self.info.map_or(Meter::Owd, |info| info.spec.meter)
     }
 
     /// An end of the flow that the log contradicts: packets counted, and the more that are in the log.
@@ -569,7 +582,7 @@ struct Basis {
 
 /// Description of a flow of a log before its records are read.
 fn setup(log: &Log<'_>, index: u32, side: Side, basis: Basis, lane: Lane) -> Setup {
-    let info = log.flows.get(&index);
+    let info = log.flow(index);
     let plan = info.filter(|_| side == Side::Sender || lane != Lane::Arrivals);
     Setup {
         side,
@@ -577,7 +590,7 @@ fn setup(log: &Log<'_>, index: u32, side: Side, basis: Basis, lane: Lane) -> Set
         epoch_unix_ns: info
             .map(|info| info.epoch_unix_ns)
             .filter(|&ns| ns > 0 && ns <= MAX_TIME_NS),
-        plan: plan.and_then(|info| Plan::new(&info.spec, info.seed).ok()),
+        plan: plan.and_then(|info| Plan::new(&info.spec, info.seed).ok().map(Box::new)),
         distributions: info.and_then(|info| Distributions::new(&info.spec, info.seed).ok()),
         grid: basis.grid,
         lane,
@@ -590,15 +603,15 @@ fn setup(log: &Log<'_>, index: u32, side: Side, basis: Basis, lane: Lane) -> Set
 }
 
 /// Adds the samples of TCP connections and of departures that a log has.
-fn samples(objects: &mut Objects, log: &Log<'_>, side: Side, clocks: &Clocks) {
+fn samples(objects: &mut Objects<'_>, log: &Log<'_>, side: Side, clocks: &Clocks) {
     for (&index, samples) in &log.tcp {
-        if let Some(&place) = objects.places.get(&log.key(index, side)) {
-            objects.list[place].tcp.push(samples.clone());
+        if let Some(object) = find(objects, &log.key(index, side)) {
+            object.tcp.push(samples.clone());
         }
     }
     for (&index, notes) in &log.departures {
-        let Some(&place) = objects.places.get(&log.key(index, side)) else { continue };
-        let epoch = log.flows.get(&index).map(|info| info.epoch_unix_ns);
+        let Some(object) = find(objects, &log.key(index, side)) else { continue };
+        let epoch = log.flow(index).map(|info| info.epoch_unix_ns);
         let mut notes = notes.clone();
         if let Some((clock, epoch)) = clocks.sender(log, index).zip(epoch) {
             // Near a step the kernel's clock was another one than that of the hand-over.
@@ -611,24 +624,25 @@ fn samples(objects: &mut Objects, log: &Log<'_>, side: Side, clocks: &Clocks) {
                 });
             }
         }
-        objects.list[place].departures.push((epoch, notes));
+        object.departures.push((epoch, notes));
     }
 }
 
 /// Plots of the flows that the total counts.
-fn draw(objects: &Objects, flows: &[FlowReport], most: usize) -> Plots {
-    let all = objects.in_order();
-    let subjects: Vec<_> = (all.iter().zip(flows).enumerate())
-        .filter(|(_, ((key, object), _))| objects.counts(key, object))
-        .map(|(place, ((key, object), flow))| plot::Subject {
+fn draw(objects: &Objects<'_>, flows: &[FlowReport], most: usize) -> Plots {
+    let all = objects.iter().zip(flows).enumerate();
+    let counted = all.map(|(place, all)| (place, all, peer(objects, place)));
+    let counted = counted.filter(|(_, ((_, object), _), peer)| object.counts(*peer));
+    let subjects: Vec<_> = counted
+        .map(|(place, ((_, object), flow), peer)| plot::Subject {
             place,
             stats: &object.stats,
-            facts: facts(object, objects.get(&key.other())),
+            facts: facts(object, peer),
             metrics: &flow.metrics,
         })
         .collect();
-    let spec = |object: &Object| object.info.as_ref().map(|info| info.spec.clone());
-    let specs = all.iter().map(|(_, object)| spec(object)).collect();
+    let spec = |object: &Object<'_>| object.info.map(|info| info.spec.clone());
+    let specs = objects.iter().map(|(_, object)| spec(object)).collect();
     Plots::draw(&subjects, most, specs)
 }
 
@@ -640,15 +654,30 @@ fn is_counted(log: &Log<'_>, record: &Record) -> bool {
     }
 }
 
-fn report(
+/// The report on one of these objects.
+fn report(objects: &[(Key, Object<'_>)], at: usize, clocks: &Clocks) -> FlowReport {
+    let ((key, object), peer) = (&objects[at], peer(objects, at));
+    let facts = facts(object, peer);
+    let departed = departed(object, peer);
+    let mut flow = of_one_side(key, object, &facts, clocks, departed.as_ref());
+    let of_sender = if key.side == Side::Sender { Some(object) } else { peer };
+    let congestion_control = of_sender.and_then(|object| tcp::congestion_control(&object.tcp));
+    flow.metrics.congestion_control = congestion_control;
+    flow.metrics.set_limit(object.info.and_then(|info| info.spec.own_limit()));
+    flow.metrics.settle(told(object, peer, &facts));
+    flow.notices.extend(flow.metrics.account_notices());
+    flow
+}
+
+fn of_one_side(
     key: &Key,
-    object: &Object,
+    object: &Object<'_>,
     facts: &Facts<'_>,
     clocks: &Clocks,
     departed: Option<&Departed>,
 ) -> FlowReport {
-    let info = object.info.as_ref();
-    let mut metrics = object.stats.summary(facts);
+    let info = object.info;
+    let mut metrics = Box::new(object.stats.summary(facts));
     let mut notices = Vec::new();
     if let Some(departed) = departed {
         metrics.set_departures(departed);
@@ -705,22 +734,23 @@ fn report(
             .into_iter()
             .chain(notices)
             .collect(),
-        departures: departed.map(|departed| departed.report.clone()),
+        departures: departed.map(|departed| Box::new(departed.report.clone())),
         marks,
         tcp: tcp::report(&object.tcp),
         clock,
     }
 }
 
-fn intervals(grid: Grid, objects: &Objects, notices: &mut Vec<String>) -> Intervals {
+fn intervals(grid: Grid, objects: &Objects<'_>, notices: &mut Vec<String>) -> Intervals {
     let (mut total, mut lost_why) = (BTreeMap::<u64, Window>::new(), None);
     let mut series = Vec::new();
-    for (key, object) in objects.in_order() {
+    for (place, (key, object)) in objects.iter().enumerate() {
         let Some(own) = object.stats.series() else { continue };
         let mut windows = own.windows();
-        let facts = facts(object, objects.get(&key.other()));
+        let peer = peer(objects, place);
+        let facts = facts(object, peer);
         let why = losses::place(&object.stats, &facts, &mut windows).err();
-        if objects.counts(key, object) {
+        if object.counts(peer) {
             windows.iter().for_each(|(at, window)| total.entry(*at).or_default().merge(window));
             lost_why = lost_why.or_else(|| why.map(|_| "those of a flow are not known"));
         }

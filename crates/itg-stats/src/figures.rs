@@ -67,6 +67,30 @@ impl Percentiles {
     }
 }
 
+/// Percentiles 1 to 99. Those of few values repeat themselves: each value is kept once, with the last percentile that it
+/// is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Percents(Box<[(u8, i64)]>);
+
+impl Percents {
+    /// Percentile *k* is at place *k* − 1.
+    #[must_use]
+    pub fn of(percentiles: [i64; 99]) -> Self {
+        let runs = percentiles.chunk_by(|a, b| a == b).scan(0u8, |last, run| {
+            *last += u8::try_from(run.len()).unwrap_or(0);
+            Some((*last, run[0]))
+        });
+        Self(runs.collect())
+    }
+
+    /// The percentile with this number, 1 to 99.
+    #[must_use]
+    pub fn at(&self, percent: usize) -> Option<i64> {
+        let place = self.0.partition_point(|(last, _)| usize::from(*last) < percent);
+        self.0.get(place).filter(|_| percent > 0).map(|(_, value)| *value)
+    }
+}
+
 /// Delay variation from packet to packet (RFC 5481, section 4.1) in nanoseconds: Dᵢ − Dᵢ₋₁ over
 /// successive arrivals, signed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -125,8 +125,9 @@ pub(crate) struct Log<'a> {
     /// Flows that began in an earlier part of the log, which is not given.
     pub(crate) headless: BTreeSet<u32>,
     pub(crate) info: Option<LogInfo>,
-    pub(crate) flows: BTreeMap<u32, FlowInfo>,
-    pub(crate) ends: BTreeMap<u32, FlowEnd>,
+    /// Each lies by itself, as its end does: half of a map's nodes may be empty.
+    pub(crate) flows: BTreeMap<u32, Box<FlowInfo>>,
+    pub(crate) ends: BTreeMap<u32, Box<FlowEnd>>,
     pub(crate) clock: Option<ClockPair>,
     /// All looks at the clocks of the host.
     pub(crate) clocks: Vec<Reading>,
@@ -174,6 +175,11 @@ impl Key {
             Side::Receiver => Side::Sender,
         };
         Self { side, ..self.clone() }
+    }
+
+    /// Returns true if this is the same flow at the other side.
+    pub(crate) fn is_other_side_of(&self, key: &Self) -> bool {
+        self.flow == key.flow && self.side != key.side && self.run == key.run
     }
 }
 
@@ -467,10 +473,10 @@ impl<'a> Log<'a> {
                 if let Some(last) = looked.max(self.probed.get(&info.run).copied()) {
                     self.opened.entry(info.index).or_insert(last);
                 }
-                self.flows.insert(info.index, info);
+                self.flows.insert(info.index, Box::new(info));
             }
             Note::FlowEnd(end) => {
-                self.ends.insert(end.index, end);
+                self.ends.insert(end.index, Box::new(end));
             }
             Note::Clock(clock) => {
                 let ClockPair { unix_ns, monotonic_ns, .. } = clock;
@@ -534,6 +540,11 @@ impl<'a> Log<'a> {
             Some(Kind::Received) | None => Side::Receiver,
         };
         said.unwrap_or_else(seen)
+    }
+
+    /// Description of the flow with this index.
+    pub(crate) fn flow(&self, index: u32) -> Option<&FlowInfo> {
+        self.flows.get(&index).map(Box::as_ref)
     }
 
     /// Flow that an index of this log stands for; the index itself if its description is lost.

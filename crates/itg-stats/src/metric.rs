@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::delay::{Delay, DelayBasis, DelayStats, Jitter, Lateness, SampleDistribution};
 use crate::departures::Departed;
 use crate::fidelity::{Fidelity, Verdict};
-use crate::figures::{Ipdv, Ledger, LossModel, Pdv, Percentiles, Reordering, Way};
+use crate::figures::{Ipdv, Ledger, LossModel, Pdv, Percentiles, Percents, Reordering, Way};
 use crate::kind::{Kind, rank};
 use crate::packet_account::PacketAccount;
 use crate::sequence::Loss;
@@ -69,7 +69,7 @@ pub struct Metrics {
     pub delay_percentiles_ns: Option<Percentiles>,
     /// Percentiles 1 to 99 of the delay (nearest rank), for gates.
     #[serde(skip)]
-    pub delay_percents_ns: Option<Box<[i64; 99]>>,
+    pub delay_percents_ns: Option<Percents>,
     /// Delay variation from packet to packet.
     pub ipdv_ns: Option<Ipdv>,
     /// Delay variation against the smallest delay.
@@ -132,7 +132,7 @@ impl Metrics {
         self.delay_percentiles_ns = Percentiles::of(delay.distribution().quantiles());
         let percents = || {
             let shares = std::array::from_fn(|place| (place + 1) as f64 / 100.0);
-            Box::new(delay.distribution().quantiles().at(shares))
+            Percents::of(delay.distribution().quantiles().at(shares))
         };
         self.delay_percents_ns = self.delay_ns.map(|_| percents());
         self.ipdv_ns = delay.ipdv();

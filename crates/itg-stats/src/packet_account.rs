@@ -3,6 +3,7 @@
 //! `planned = sent + refused + left out + not reached`, `sent = arrived + lost`, `arrived = logged + not logged`. A part
 //! that cannot be known is unknown, with its reason; nothing is clamped.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use itg_core::flow::Flow;
@@ -45,7 +46,7 @@ pub struct PacketAccount {
     /// Packets that arrived and are not in there.
     pub not_logged: Option<u64>,
     /// Reasons, by the part that is unknown; of `not_reached` the end of the flow.
-    pub why: BTreeMap<&'static str, String>,
+    pub why: BTreeMap<&'static str, Cow<'static, str>>,
 }
 
 /// Lost packets by the place of their loss.
@@ -176,7 +177,7 @@ impl PacketAccount {
             parts.push(format!("{refused} were refused by the sender's kernel{errors}"));
         }
         if let Some(rest @ 1..) = self.not_reached {
-            let why = self.why.get("not_reached").map_or("", String::as_str);
+            let why = self.why.get("not_reached").map_or("", |why| why.as_ref());
             parts.push(format!("{rest} were not reached ({why})"));
         }
         format!("{missing}{of} planned packets did not leave: {}", parts.join(", "))
@@ -222,14 +223,14 @@ impl Metrics {
         let end = || told.end.clone().unwrap_or_else(|| "no account of its end".to_owned());
         match account.planned {
             None if told.no_plan.is_empty() => {
-                account.note("planned", "how many packets it plans is not known".to_owned());
+                account.note("planned", "how many packets it plans is not known");
             }
-            None => account.note("planned", told.no_plan.to_owned()),
+            None => account.note("planned", told.no_plan),
             Some(planned) if had_turn > planned => {
                 account.planned = None;
                 let why = "more packets had their turn than the description plans: its rate was changed, or \
                            several owners sent some";
-                account.note("planned", why.to_owned());
+                account.note("planned", why);
             }
             Some(planned) if all_told => {
                 account.not_reached = Some(planned - had_turn);
@@ -242,10 +243,10 @@ impl Metrics {
         let dropped = self.ledger.loss.sender_host.filter(|n| *n > 0 && self.lost > Some(0));
         for part in account.unknown(self.lost) {
             let why = match dropped.filter(|_| part.starts_with("lost.")) {
-                Some(n) => format!(
+                Some(n) => Cow::Owned(format!(
                     "the sender's host dropped {n} packets of all traffic of its device: whose is not known"
-                ),
-                None => told.why_not(part).to_owned(),
+                )),
+                None => told.why_not(part).into(),
             };
             account.note(part, why);
         }
@@ -296,7 +297,7 @@ impl Metrics {
         account.take(self);
         account.lost.unknown = self.lost.and_then(|lost| lost.checked_sub(account.lost.placed()));
         for part in account.unknown(self.lost) {
-            account.note(part, "that of a flow is not known".to_owned());
+            account.note(part, "that of a flow is not known");
         }
         self.account = account;
     }
@@ -414,7 +415,7 @@ impl PacketAccount {
         parts.into_iter().filter_map(|(part, count)| count.is_none().then_some(part))
     }
 
-    fn note(&mut self, part: &'static str, why: String) {
-        self.why.entry(part).or_insert(why);
+    fn note(&mut self, part: &'static str, why: impl Into<Cow<'static, str>>) {
+        self.why.entry(part).or_insert_with(|| why.into());
     }
 }

@@ -80,7 +80,7 @@ pub struct FlowReport {
     pub profile: Option<String>,
     /// The figures.
     #[serde(flatten)]
-    pub metrics: Metrics,
+    pub metrics: Box<Metrics>,
     /// Comparison of the clocks of the two hosts, where they were probed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockReport>,
@@ -102,7 +102,7 @@ pub struct FlowReport {
     pub tcp: Option<TcpReport>,
     /// Departures of sampled packets from the sender's network stack, from the sender's log.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub departures: Option<DeparturesReport>,
+    pub departures: Option<Box<DeparturesReport>>,
     /// Reason of the flow's end, from its log.
     pub end: Option<String>,
     /// Notices for a reader of the figures, one sentence each.

@@ -7,7 +7,7 @@
 mod account;
 mod rows;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use itg_clocks::{ClockModel, Dated, SenderClock};
 use itg_core::flow::Meter;
@@ -49,7 +49,7 @@ pub struct Setup {
     /// Instant on the sender's clock that planned times count from, in Unix nanoseconds.
     pub epoch_unix_ns: Option<u64>,
     /// The plan, where it can be computed again.
-    pub plan: Option<Plan>,
+    pub plan: Option<Box<Plan>>,
     /// The distributions of the flow, where they are known.
     pub distributions: Option<Distributions>,
     /// Windows of the series, when one is wanted.
@@ -197,7 +197,8 @@ pub struct FlowStats {
     stack: SampleDistribution,
     duplicate_bytes: u64,
     marks: Marks,
-    departures: Departures,
+    /// None before the first one: most logs of receivers tell of none.
+    departures: Option<Box<Departures>>,
     user_stamps: u64,
     foreign: u64,
     /// Records with a time that no clock shows.
@@ -231,7 +232,7 @@ impl FlowStats {
             stack: SampleDistribution::default(),
             duplicate_bytes: 0,
             marks: Marks::default(),
-            departures: Departures::default(),
+            departures: None,
             user_stamps: 0,
             foreign: 0,
             undated: 0,
@@ -287,7 +288,9 @@ impl FlowStats {
         self.stack.merge(&later.stack);
         self.duplicate_bytes += later.duplicate_bytes;
         self.marks.append(&later.marks);
-        self.departures.append(&later.departures);
+        if let Some(later) = &later.departures {
+            self.departures.get_or_insert_default().append(later);
+        }
         self.user_stamps += later.user_stamps;
         self.foreign += later.foreign;
         self.undated += later.undated;
@@ -320,8 +323,9 @@ impl FlowStats {
         if dated && record.flags & flag::UNPLANNED == 0 {
             let packet = Departed { seq: record.seq, planned_ns: record.a, sent_ns: record.b };
             let packet = self.as_planned(packet);
-            self.departures.add(packet, self.setup.epoch_unix_ns);
-            self.departures.count(record.size);
+            let departures = self.departures.get_or_insert_default();
+            departures.add(packet, self.setup.epoch_unix_ns);
+            departures.count(record.size);
             if record.seq < PLAN_CHECKED {
                 self.compare_with_plan(record);
             }
@@ -335,7 +339,7 @@ impl FlowStats {
     fn compare_with_plan(&mut self, record: &Record) {
         let plan = self.setup.plan.as_mut();
         let Some(planned) = plan.and_then(|plan| plan.at(record.seq)) else { return };
-        self.departures.add_size(record.size, planned.size);
+        self.departures.get_or_insert_default().add_size(record.size, planned.size);
         if let Some(trace) = &mut self.trace {
             trace.add_size(record.size, planned.size);
         }
@@ -369,11 +373,13 @@ impl FlowStats {
                 self.window(record, delay, variation);
             }
         }
-        if planned && record.kind == Kind::Received && arrival != Arrival::Duplicate {
-            let departed = self.replanned_departure(record);
-            departed
-                .into_iter()
-                .for_each(|packet| self.departures.add(packet, self.setup.epoch_unix_ns));
+        if planned
+            && record.kind == Kind::Received
+            && arrival != Arrival::Duplicate
+            && let Some(packet) = self.replanned_departure(record)
+        {
+            let departures = self.departures.get_or_insert_default();
+            departures.add(packet, self.setup.epoch_unix_ns);
         }
     }
 
@@ -401,8 +407,9 @@ impl FlowStats {
         let plan = self.setup.plan.as_mut();
         let planned = plan.and_then(|plan| plan.at(record.seq))?;
         self.resized += u64::from(record.size != planned.size);
-        self.departures.count(record.size);
-        self.departures.add_size(record.size, planned.size);
+        let departures = self.departures.get_or_insert_default();
+        departures.count(record.size);
+        departures.add_size(record.size, planned.size);
         if let Some(trace) = &mut self.trace {
             trace.add_size(record.size, planned.size);
         }
@@ -494,8 +501,10 @@ impl FlowStats {
     /// packets that arrived.
     #[must_use]
     pub fn departures<'a>(&'a self, facts: &Facts<'a>) -> &'a Departures {
-        let logged = self.sender(facts).map(|sender| &sender.departures);
-        logged.filter(|departures| !departures.is_empty()).unwrap_or(&self.departures)
+        static NONE: LazyLock<Departures> = LazyLock::new(Departures::default);
+        let logged = self.sender(facts).and_then(|sender| sender.departures.as_deref());
+        let logged = logged.filter(|departures| !departures.is_empty());
+        logged.or(self.departures.as_deref()).unwrap_or(&NONE)
     }
 
     /// Returns true if the plan was computed again for the first packets of the flow only.
@@ -513,8 +522,8 @@ impl FlowStats {
 
     /// Returns true if planned and actual departures are known from the log of this side.
     #[must_use]
-    pub const fn has_departures(&self) -> bool {
-        !self.departures.is_empty()
+    pub fn has_departures(&self) -> bool {
+        self.departures.as_ref().is_some_and(|departures| !departures.is_empty())
     }
 
     /// Numbers of the packets that arrived.
@@ -583,8 +592,7 @@ impl FlowStats {
     /// long enough to be told of.
     #[must_use]
     pub fn stalls(&self, facts: &Facts<'_>) -> Vec<Stall> {
-        let of_log = !facts.sender_absent
-            && self.sender(facts).is_some_and(|sender| !sender.departures.is_empty());
+        let of_log = !facts.sender_absent && self.sender(facts).is_some_and(Self::has_departures);
         // What a receiver did not see may have been sent, and so may what one of several senders does not have.
         self.departures(facts).stalls().filter(|stall| of_log || stall.left_out == 0).collect()
     }

@@ -224,7 +224,7 @@ fn run(dice: &mut Dice, logs: Logs, planted: Planted) -> (Truth, Metrics) {
     let given = given.chain(Some(&receiver).filter(|_| logs != Logs::Sender));
     let mut analysis = Analysis::new(Options::default());
     given.for_each(|log| analysis.add_log(log, "log").expect("a log"));
-    (truth, analysis.finish().flows[0].metrics.clone())
+    (truth, (*analysis.finish().flows[0].metrics).clone())
 }
 
 /// What is wrong with an account, by the truth: no part may be another number, and none unknown without a reason.

@@ -8,6 +8,7 @@ mod counted;
 mod curve;
 mod damaged;
 mod delay;
+mod departures;
 mod figures;
 mod filter;
 mod gates;

@@ -2,6 +2,7 @@
 
 use itg_stats::delay::Delay;
 use itg_stats::fidelity::{Fidelity, Verdict};
+use itg_stats::figures::Percents;
 use itg_stats::gate::{Figure, Gate, Judgement, Outcome, exit_code};
 use itg_stats::report::{FlowReport, Metrics, REPORT_SCHEMA, TotalReport};
 use itg_stats::{Analysis, Options, Report};
@@ -29,7 +30,7 @@ fn flow(number: u32, side: &'static str, p99: Option<i64>, lost: u64) -> FlowRep
         seed: None,
         meter: Some("owd"),
         profile: None,
-        metrics: Metrics {
+        metrics: Box::new(Metrics {
             packets: 1_000 - lost,
             bitrate_bps: Some(5e6),
             packet_rate_pps: Some(100.0),
@@ -37,10 +38,10 @@ fn flow(number: u32, side: &'static str, p99: Option<i64>, lost: u64) -> FlowRep
             sent_packets: Some(1_000),
             delay_ns: p99.map(delay),
             delay_percents_ns: p99
-                .map(|_| Box::new(std::array::from_fn(|place| 1_000 * (place as i64 + 1)))),
+                .map(|_| Percents::of(std::array::from_fn(|place| 1_000 * (place as i64 + 1)))),
             fidelity: Fidelity { verdict: Verdict::Pass, ..Fidelity::default() },
             ..Metrics::default()
-        },
+        }),
         clock: None,
         host_buffer_errors: None,
         receive_buffer_bytes: None,
@@ -54,7 +55,7 @@ fn flow(number: u32, side: &'static str, p99: Option<i64>, lost: u64) -> FlowRep
 }
 
 fn report(flows: Vec<FlowReport>) -> Report {
-    let metrics = flows.first().map(|flow| flow.metrics.clone()).unwrap_or_default();
+    let metrics = flows.first().map(|flow| (*flow.metrics).clone()).unwrap_or_default();
     Report {
         schema: REPORT_SCHEMA,
         manifest: serde_json::Map::new(),

@@ -146,7 +146,7 @@ fn parts_that_are_not_known_have_a_reason() {
         let account = settled(metrics, told).account;
         let of_plan =
             |part: &str| parts.contains(&part) || ["corrupted", "planned"].contains(&part);
-        let all = account.why.iter().map(|(part, why)| (*part, why.as_str()));
+        let all = account.why.iter().map(|(part, why)| (*part, why.as_ref()));
         let got: Vec<_> = all.filter(|(part, _)| of_plan(part)).collect();
         assert_eq!((account.not_reached, got), (not_reached, why), "{what}");
     }

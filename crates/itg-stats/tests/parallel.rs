@@ -239,7 +239,9 @@ fn records_taken_together_are_the_same_as_one_by_one() {
     ] {
         let setup = || Setup {
             epoch_unix_ns: Some(EPOCH),
-            plan: Plan::new(&spec(1, "exp(10us)", "uniform(500,512)", 100_000), SEED).ok(),
+            plan: Plan::new(&spec(1, "exp(10us)", "uniform(500,512)", 100_000), SEED)
+                .ok()
+                .map(Box::new),
             lane,
             ..Setup::unknown(side)
         };

@@ -628,7 +628,8 @@ fn lateness_of_packets_whose_times_the_kernel_kept_is_that_of_their_stamps() {
     let [sender, receiver] = held(true);
     for logs in [&[&sender[..]][..], &[&sender, &receiver], &[&receiver, &sender]] {
         let report = report(logs);
-        for metrics in report.flows.iter().map(|flow| &flow.metrics).chain([&report.total.metrics])
+        for metrics in
+            report.flows.iter().map(|flow| flow.metrics.as_ref()).chain([&report.total.metrics])
         {
             let late = metrics.lateness_ns.unwrap();
             assert_eq!((late.p50, late.max), (20_016, 20_036));

@@ -361,7 +361,7 @@ proptest! {
                     side,
                     meter: Meter::Owd,
                     epoch_unix_ns: Some(EPOCH),
-                    plan: Plan::new(&spec, itg_testkit::logs::SEED).ok(),
+                    plan: Plan::new(&spec, itg_testkit::logs::SEED).ok().map(Box::new),
                     grid: Some(Grid { start_unix_ns: EPOCH / 2, interval_ns: 5_000_000 }),
                     distributions: None,
                     lane: Lane::All,

@@ -213,7 +213,7 @@ fn ended_facts(
     with_delays: bool,
 ) -> FlowFacts {
     let before = FlowFacts { missing: None, ..running(sent) };
-    let metrics = &reported.metrics;
+    let metrics = reported.metrics.as_ref();
     let (totals, counts) = (ended.totals.as_ref(), ended.counts.as_ref());
     let round_trip = sent.round_trip && ended.replies.is_some();
     let measure = if round_trip { &ended.reply_measure } else { &ended.measure };

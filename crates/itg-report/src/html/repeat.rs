@@ -350,7 +350,7 @@ mod tests {
             seed: Some(u64::MAX),
             meter: Some("owd"),
             profile: None,
-            metrics: itg_stats::report::Metrics::default(),
+            metrics: Box::default(),
             clock: None,
             host_buffer_errors: None,
             receive_buffer_bytes: None,

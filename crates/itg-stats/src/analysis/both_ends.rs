@@ -14,7 +14,7 @@ use crate::plan::STEPS_EACH;
 use crate::stats::Facts;
 
 /// Counts of a flow from both of its ends.
-pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
+pub(super) fn facts<'o>(object: &'o Object<'_>, peer: Option<&'o Object<'_>>) -> Facts<'o> {
     let other = peer.map(|peer| &peer.owners);
     let of = |side: Side| {
         let both = [Some(object), peer].into_iter().flatten();
@@ -24,7 +24,7 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
     // The log that has the arrivals.
     let arrivals = if object.stats.is_round_trip() { sender } else { receiver };
     let lack = arrivals.map_or(Lack::Nothing, Owners::lack);
-    let transport = object.info.as_ref().map(|info| info.spec.proto.properties());
+    let transport = object.info.map(|info| info.spec.proto.properties());
     Facts {
         sent_packets: owners::sent(sender, receiver, |end| end.sent_packets),
         skipped_packets: owners::sent(sender, receiver, |end| end.skipped_packets),
@@ -51,14 +51,14 @@ pub(super) fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'
         waited_packets: owners::either(&object.owners, other, |end| end.waited_packets),
         stream: transport.is_some_and(|transport| transport.is_stream),
         resends: transport.is_some_and(|transport| transport.resends),
-        by_numbers: object.info.as_ref().is_some_and(|info| info.ditg.is_some()),
+        by_numbers: object.info.is_some_and(|info| info.ditg.is_some()),
         departure_spread_ns: departed(object, peer).and_then(|departed| departed.spread_ns()),
-        peer: peer.map(|peer| &peer.stats),
+        peer: peer.map(|peer| &*peer.stats),
     }
 }
 
 /// Departures of a flow from its sender, from the log of either side.
-pub(super) fn departed(object: &Object, peer: Option<&Object>) -> Option<Departed> {
+pub(super) fn departed(object: &Object<'_>, peer: Option<&Object<'_>>) -> Option<Departed> {
     let both = [Some(object), peer].into_iter().flatten();
     both.into_iter().find_map(|object| Departed::of(&object.departures, object.held))
 }
@@ -67,7 +67,7 @@ pub(super) fn departed(object: &Object, peer: Option<&Object>) -> Option<Departe
 const FREE_WALK: u64 = 1 << 16;
 
 /// The rest of a flow's account, from the logs of both sides.
-pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) -> Told {
+pub(super) fn told(object: &Object<'_>, peer: Option<&Object<'_>>, facts: &Facts<'_>) -> Told {
     let both = || [Some(object), peer].into_iter().flatten();
     let of = |side: Side| both().find(|object| object.stats.side() == side);
     let (sender_log, receiver_log) = (of(Side::Sender), of(Side::Receiver));
@@ -80,7 +80,7 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
     let logged = stats.filter(|_| whole).map(|object| object.stats.arrived_seqs().unique());
     let counted = facts.received_unique.filter(|_| one_way);
     let corrupted = owners::of_all(&object.owners, other, |end| end.corrupted_packets);
-    let info = both().find_map(|object| object.info.as_ref()).filter(|info| info.ditg.is_none());
+    let info = both().find_map(|object| object.info).filter(|info| info.ditg.is_none());
     let (planned, no_plan) = match info {
         None => (None, "no log of ITG describes the flow"),
         Some(info) => {
@@ -115,10 +115,10 @@ pub(super) fn told(object: &Object, peer: Option<&Object>, facts: &Facts<'_>) ->
 
 /// Reasons why parts of a flow's account are not known, by the logs of its sender, its receiver, and of its arrivals.
 fn why_not(
-    [sender, receiver, arrivals]: [Option<&Object>; 3],
+    [sender, receiver, arrivals]: [Option<&Object<'_>>; 3],
     facts: &Facts<'_>,
 ) -> BTreeMap<&'static str, &'static str> {
-    let lacks = |log: Option<&Object>| log.and_then(|log| log.owners.lack().words());
+    let lacks = |log: Option<&Object<'_>>| log.and_then(|log| log.owners.lack().words());
     let older = facts.received_packets.map(|_| "the account is of an older version");
     let place = match () {
         () if facts.shared_drops => {

@@ -15,7 +15,7 @@ use crate::stats::Facts;
 
 /// Notices for a reader of a flow's figures.
 pub(super) fn of_flow(
-    object: &Object,
+    object: &Object<'_>,
     facts: &Facts<'_>,
     clock: Option<&ClockReport>,
 ) -> Vec<String> {
@@ -50,8 +50,7 @@ pub(super) fn of_flow(
              that no clock shows",
         );
         // Those of a byte stream never have one.
-        let stream =
-            object.info.as_ref().is_some_and(|info| info.spec.proto.properties().is_stream);
+        let stream = object.info.is_some_and(|info| info.spec.proto.properties().is_stream);
         note(
             if stream { 0 } else { stats.user_stamps() },
             "arrivals have no kernel time stamp: the time of reading is used",
@@ -98,7 +97,7 @@ pub(super) fn of_flow(
 }
 
 /// Errors at all UDP sockets of the receiving host while a flow ran, with their words.
-fn host_errors(owners: &Owners, side: Side) -> [(u64, String); 2] {
+fn host_errors(owners: &Owners<'_>, side: Side) -> [(u64, String); 2] {
     let size = owners.smallest(|end| end.receive_buffer);
     let size = size.map_or_else(String::new, |bytes| format!(" ({})", format_bytes(bytes)));
     let full = format!(
@@ -186,8 +185,8 @@ impl Remarks {
     pub(super) fn add(
         &mut self,
         report: &mut FlowReport,
-        object: &Object,
-        peer: Option<&Object>,
+        object: &Object<'_>,
+        peer: Option<&Object<'_>>,
         facts: &Facts<'_>,
     ) {
         let flow = report.flow;

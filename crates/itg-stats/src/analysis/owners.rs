@@ -17,18 +17,16 @@ const NAMED: usize = 8;
 
 /// One of them.
 #[derive(Debug)]
-struct Owner {
+struct Owner<'l> {
     /// Number of the log, and index of the flow in it.
     source: (usize, u32),
-    /// Address and port that it sent from; empty where the description is lost.
-    src: String,
-    /// Its description, where it is not the first one: that is the flow's.
-    info: Option<Box<FlowInfo>>,
+    /// Its description, unless that is lost.
+    info: Option<&'l FlowInfo>,
     /// Packets in the log, and the times of the first and the last one.
     packets: u64,
     first_unix_ns: Option<u64>,
     last_unix_ns: Option<u64>,
-    end: Option<FlowEnd>,
+    end: Option<&'l FlowEnd>,
     lack: Lack,
 }
 
@@ -57,21 +55,20 @@ impl Lack {
 
 /// All owners of a flow at one side.
 #[derive(Debug, Default)]
-pub(super) struct Owners(Vec<Owner>);
+pub(super) struct Owners<'l>(Vec<Owner<'l>>);
 
 /// One count of an end.
 pub(super) type Count = fn(&FlowEnd) -> Option<u64>;
 
-impl Owners {
+impl<'l> Owners<'l> {
     /// Takes another owner, unless it is known.
-    pub(super) fn add(&mut self, source: (usize, u32), info: Option<&FlowInfo>) {
+    pub(super) fn add(&mut self, source: (usize, u32), info: Option<&'l FlowInfo>) {
         if !self.0.iter().any(|owner| owner.source == source) {
-            let src = info.map_or_else(String::new, |info| info.src.clone());
-            let later = info.filter(|_| !self.0.is_empty());
+            // Most flows have one.
+            self.0.reserve_exact(1);
             self.0.push(Owner {
                 source,
-                src,
-                info: later.cloned().map(Box::new),
+                info,
                 packets: 0,
                 first_unix_ns: None,
                 last_unix_ns: None,
@@ -81,7 +78,7 @@ impl Owners {
         }
     }
 
-    fn get(&mut self, source: (usize, u32)) -> Option<&mut Owner> {
+    fn get(&mut self, source: (usize, u32)) -> Option<&mut Owner<'l>> {
         self.0.iter_mut().find(|owner| owner.source == source)
     }
 
@@ -94,9 +91,9 @@ impl Owners {
     }
 
     /// Notes how an owner ended.
-    pub(super) fn ended(&mut self, source: (usize, u32), end: &FlowEnd) {
+    pub(super) fn ended(&mut self, source: (usize, u32), end: &'l FlowEnd) {
         if let Some(owner) = self.get(source) {
-            owner.end = Some(end.clone());
+            owner.end = Some(end);
         }
     }
 
@@ -111,7 +108,7 @@ impl Owners {
     /// whatever became of the records of others.
     pub(super) fn lacks_of_counted(&mut self, source: (usize, u32), lack: Lack) {
         if let Some(owner) = self.get(source) {
-            let end = owner.end.as_ref().filter(|end| end.log_lost_records == 0);
+            let end = owner.end.filter(|end| end.log_lost_records == 0);
             let counted = end.and_then(|end| end.received_packets);
             owner.lack = if counted == Some(owner.packets) { Lack::Nothing } else { lack };
         }
@@ -125,7 +122,7 @@ impl Owners {
     /// An account that its own log contradicts: packets counted, and the more that are in the log.
     pub(super) fn contradiction(&self, what: Count) -> Option<(u64, u64)> {
         self.0.iter().find_map(|owner| {
-            let counted = owner.end.as_ref().and_then(what)?;
+            let counted = owner.end.and_then(what)?;
             (counted < owner.packets).then_some((counted, owner.packets))
         })
     }
@@ -136,15 +133,15 @@ impl Owners {
     }
 
     /// Descriptions of those that have packets in the log, each with the times of these; `first` is the flow's.
-    pub(super) fn described<'a>(
-        &'a self,
-        first: Option<&'a FlowInfo>,
-    ) -> impl Iterator<Item = (&'a FlowInfo, Volume)> {
+    pub(super) fn described(
+        &self,
+        first: Option<&'l FlowInfo>,
+    ) -> impl Iterator<Item = (&'l FlowInfo, Volume)> {
         let seen = self.0.iter().filter(|owner| owner.packets > 0);
         seen.filter_map(move |owner| {
             let Owner { packets, first_unix_ns, last_unix_ns, .. } = *owner;
             let volume = Volume { packets, first_unix_ns, last_unix_ns, ..Volume::default() };
-            Some((owner.info.as_deref().or(first)?, volume))
+            Some((owner.info.or(first)?, volume))
         })
     }
 
@@ -155,7 +152,7 @@ impl Owners {
 
     /// A count of all of them; `None` where one of them has not told it.
     pub(super) fn sum(&self, what: Count) -> Option<u64> {
-        let counts = self.0.iter().map(|owner| owner.end.as_ref().and_then(what));
+        let counts = self.0.iter().map(|owner| owner.end.and_then(what));
         let all = counts.reduce(|sum, more| Some(sum?.saturating_add(more?)));
         all.flatten()
     }
@@ -170,8 +167,8 @@ impl Owners {
         self.ends().filter_map(what).min()
     }
 
-    fn ends(&self) -> impl Iterator<Item = &FlowEnd> {
-        self.0.iter().filter_map(|owner| owner.end.as_ref())
+    fn ends(&self) -> impl Iterator<Item = &'l FlowEnd> {
+        self.0.iter().filter_map(|owner| owner.end)
     }
 
     /// Records of the flow that could not be written.
@@ -182,7 +179,7 @@ impl Owners {
     /// Packets of a count that are not in the log; `None` where no owner has told it.
     pub(super) fn beyond_log(&self, what: Count) -> Option<u64> {
         let missing = self.0.iter().filter_map(|owner| {
-            let end = owner.end.as_ref()?;
+            let end = owner.end?;
             // An account that its own log contradicts is an error of its own.
             let beyond = what(end)?.saturating_sub(owner.packets);
             Some(beyond.max(end.log_lost_records))
@@ -203,7 +200,7 @@ impl Owners {
 
     /// Number of owners of which nothing came, and that may have sent something.
     fn silent(&self) -> usize {
-        let told = |owner: &Owner| owner.end.as_ref().and_then(|end| end.sent_packets);
+        let told = |owner: &Owner<'_>| owner.end.and_then(|end| end.sent_packets);
         self.0.iter().filter(|owner| owner.packets == 0 && told(owner) != Some(0)).count()
     }
 
@@ -223,7 +220,7 @@ impl Owners {
             .in_order()
             .into_iter()
             .filter_map(|owner| {
-                let end = owner.end.as_ref()?;
+                let end = owner.end?;
                 Some(format!("{}: {}", owner.name(), end.reason))
             })
             .collect();
@@ -250,15 +247,15 @@ impl Owners {
         sum
     }
 
-    fn in_order(&self) -> Vec<&Owner> {
-        let mut all: Vec<&Owner> = self.0.iter().collect();
+    fn in_order(&self) -> Vec<&Owner<'l>> {
+        let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|owner| (owner.first_unix_ns.is_none(), owner.first_unix_ns, owner.source));
         all
     }
 
     /// Names of the owners and their packets, if several have sent.
     pub(super) fn notice(&self) -> Option<String> {
-        let active: Vec<&Owner> =
+        let active: Vec<_> =
             self.in_order().into_iter().filter(|owner| owner.packets > 0).collect();
         let named: Vec<String> = active
             .iter()
@@ -278,22 +275,22 @@ fn told(end: &FlowEnd) -> EndReason {
     EndCause::Told(end.reason.clone()).into()
 }
 
-impl Owner {
+impl Owner<'_> {
     fn name(&self) -> &str {
-        if self.src.is_empty() { "unknown" } else { &self.src }
+        self.info.map(|info| info.src.as_str()).filter(|src| !src.is_empty()).unwrap_or("unknown")
     }
 }
 
 /// A count of a flow's senders, by the logs of its sides as far as they are given; `None` where that of an owner is
 /// missing.
-pub(super) fn sent(from: Option<&Owners>, to: Option<&Owners>, what: Count) -> Option<u64> {
+pub(super) fn sent(from: Option<&Owners<'_>>, to: Option<&Owners<'_>>, what: Count) -> Option<u64> {
     by_senders(from, to, what).or_else(|| by_receiver(from, to, what))
 }
 
 /// A count of the receiver: in its own log, else in the logs of all senders, whom it told.
 pub(super) fn received(
-    sender: Option<&Owners>,
-    receiver: Option<&Owners>,
+    sender: Option<&Owners<'_>>,
+    receiver: Option<&Owners<'_>>,
     what: Count,
 ) -> Option<u64> {
     by_receiver(sender, receiver, what).or_else(|| by_senders(sender, receiver, what))
@@ -301,7 +298,7 @@ pub(super) fn received(
 
 /// Packets that arrived but are not in the receiver's log; `None` where nobody counted them, or that log is not
 /// given.
-pub(super) fn unlogged(sender: Option<&Owners>, receiver: Option<&Owners>) -> Option<u64> {
+pub(super) fn unlogged(sender: Option<&Owners<'_>>, receiver: Option<&Owners<'_>>) -> Option<u64> {
     let here = receiver?;
     here.beyond_log(|end| end.received_packets).or_else(|| {
         let counted = by_senders(sender, receiver, |end| end.received_packets)?;
@@ -311,28 +308,36 @@ pub(super) fn unlogged(sender: Option<&Owners>, receiver: Option<&Owners>) -> Op
 
 /// Returns true if the log of an owner that sent is not given: the receiver heard more of them, or nobody tells whether
 /// there were others beside several.
-pub(super) fn sender_absent(sender: Option<&Owners>, receiver: Option<&Owners>) -> bool {
+pub(super) fn sender_absent(sender: Option<&Owners<'_>>, receiver: Option<&Owners<'_>>) -> bool {
     let Some(sender) = sender else { return false };
     receiver.map_or(sender.len() > 1, |receiver| !sender.are_all_of(receiver))
 }
 
-fn by_senders(sender: Option<&Owners>, receiver: Option<&Owners>, what: Count) -> Option<u64> {
-    let all = |owners: &&Owners| receiver.is_none_or(|heard| owners.are_all_of(heard));
+fn by_senders(
+    sender: Option<&Owners<'_>>,
+    receiver: Option<&Owners<'_>>,
+    what: Count,
+) -> Option<u64> {
+    let all = |owners: &&Owners<'_>| receiver.is_none_or(|heard| owners.are_all_of(heard));
     sender.filter(all).and_then(|owners| owners.sum(what))
 }
 
-fn by_receiver(sender: Option<&Owners>, receiver: Option<&Owners>, what: Count) -> Option<u64> {
+fn by_receiver(
+    sender: Option<&Owners<'_>>,
+    receiver: Option<&Owners<'_>>,
+    what: Count,
+) -> Option<u64> {
     let known = sender.map_or(0, Owners::len);
     receiver.filter(|owners| owners.len() >= known).and_then(|owners| owners.sum(what))
 }
 
 /// A count that either side may have, of all owners.
-pub(super) fn of_all(own: &Owners, other: Option<&Owners>, what: Count) -> Option<u64> {
+pub(super) fn of_all(own: &Owners<'_>, other: Option<&Owners<'_>>, what: Count) -> Option<u64> {
     own.sum(what).or_else(|| other.and_then(|owners| owners.sum(what)))
 }
 
 /// The same, or else of those that are known.
-pub(super) fn either(own: &Owners, other: Option<&Owners>, what: Count) -> Option<u64> {
+pub(super) fn either(own: &Owners<'_>, other: Option<&Owners<'_>>, what: Count) -> Option<u64> {
     of_all(own, other, what)
         .or_else(|| own.told(what))
         .or_else(|| other.and_then(|owners| owners.told(what)))

@@ -9,7 +9,7 @@ use crate::stats::Volume;
 
 impl Analysis<'_> {
     /// Promises of the hosts of senders, by their logs, each with its outcome.
-    pub(super) fn promises(&self, objects: &Objects) -> Vec<PromiseReport> {
+    pub(super) fn promises(&self, objects: &Objects<'_>) -> Vec<PromiseReport> {
         let mut promises = Vec::new();
         for (number, log) in self.logs().logs.iter().enumerate() {
             let Some(promise) = log.promise().filter(|_| log.side() == Side::Sender) else {
@@ -17,7 +17,10 @@ impl Analysis<'_> {
             };
             let (mut lateness, mut volume) = (SampleDistribution::default(), Volume::default());
             let (mut asked, mut left_out, mut alone) = (0.0, 0.0, true);
-            let own = objects.list.iter().filter(|object| object.stats.side() == Side::Sender);
+            let own = objects
+                .iter()
+                .map(|(_, object)| object)
+                .filter(|object| object.stats.side() == Side::Sender);
             for object in own.filter(|object| object.owners.sources().any(|(log, _)| log == number))
             {
                 let held = departed(object, None).filter(|departed| departed.report.held);

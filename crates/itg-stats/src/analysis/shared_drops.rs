@@ -16,10 +16,10 @@ struct Span {
 
 /// Marks flows of which others came to the same port of the same receiver meanwhile, and saw drops, too. Flows of a run
 /// are opened before its start: they see the drops of the others from then on.
-pub(super) fn mark(objects: &mut Objects) {
+pub(super) fn mark(objects: &mut Objects<'_>) {
     let mut sockets: BTreeMap<_, Vec<(&String, Span)>> = BTreeMap::new();
-    for (key, &place) in &objects.places {
-        let Object { info: Some(info), owners, stats, .. } = &objects.list[place] else { continue };
+    for (place, (key, object)) in objects.iter().enumerate() {
+        let Object { info: Some(info), owners, stats, .. } = object else { continue };
         let drops = owners.told(|end| end.socket_drops).unwrap_or(0);
         if key.side == Side::Sender || drops == 0 {
             continue;
@@ -53,6 +53,6 @@ pub(super) fn mark(objects: &mut Objects) {
         }
     }
     for place in shared {
-        objects.list[place].shares_drops = true;
+        objects[place].1.shares_drops = true;
     }
 }

@@ -27,9 +27,7 @@ impl Get {
                 // How far off a rate is: either way.
                 if metric.kind == Kind::Share { value.abs() } else { value }
             }
-            Self::DelayPercent(percent) => {
-                *metrics.delay_percents_ns.as_ref()?.get(percent.checked_sub(1)?)? as f64
-            }
+            Self::DelayPercent(percent) => metrics.delay_percents_ns.as_ref()?.at(percent)? as f64,
             Self::Json(path) => {
                 let entry = entry();
                 let found = path.split('.').try_fold(&entry, |value, key| value.get(key));

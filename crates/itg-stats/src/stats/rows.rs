@@ -65,9 +65,10 @@ impl FlowStats {
         if odd != 0 || off != 0 || times >= MAX_TIME_NS {
             return false;
         }
+        let departures = self.departures.get_or_insert_default();
         match u32::try_from(rows.len()) {
-            Ok(packets) if sizes == 0 => self.departures.count_many(head.size(), packets),
-            _ => rows.iter().for_each(|row| self.departures.count(row.size())),
+            Ok(packets) if sizes == 0 => departures.count_many(head.size(), packets),
+            _ => rows.iter().for_each(|row| departures.count(row.size())),
         }
         let (first_ns, last_ns) = ends(sent);
         self.sent.merge(&Volume {
@@ -77,7 +78,7 @@ impl FlowStats {
             last_unix_ns: Some(last_ns),
         });
         self.sent_seqs.advance(rows.len() as u64);
-        self.departures.add_in_order(first, planned, sent, self.setup.epoch_unix_ns);
+        departures.add_in_order(first, planned, sent, self.setup.epoch_unix_ns);
         true
     }
 
@@ -185,7 +186,8 @@ impl FlowStats {
             let Some(departed) = self.replanned_departure(&record) else { continue };
             if packets > 0 && first.checked_add(packets as u64) != Some(seq) {
                 let (planned, sent) = (&planned[..packets], &sent[..packets]);
-                self.departures.add_in_order(first, planned, sent, self.setup.epoch_unix_ns);
+                let departures = self.departures.get_or_insert_default();
+                departures.add_in_order(first, planned, sent, self.setup.epoch_unix_ns);
                 packets = 0;
             }
             if packets == 0 {
@@ -195,7 +197,8 @@ impl FlowStats {
             packets += 1;
         }
         let (planned, sent) = (&planned[..packets], &sent[..packets]);
-        self.departures.add_in_order(first, planned, sent, self.setup.epoch_unix_ns);
+        let departures = self.departures.get_or_insert_default();
+        departures.add_in_order(first, planned, sent, self.setup.epoch_unix_ns);
         true
     }
 }
