@@ -275,7 +275,7 @@ pub(crate) fn ready(tool: Tool, load: &Load, stage: &Stage, dir: &Path) -> Resul
                 command.args(["--receive-buffer", "64MiB"]);
             }
             if tool == Tool::ItgAuth {
-                itg_testkit::host::write_secret(&dir.join(SECRET), "a secret");
+                itg_testkit::host::write_secret(dir.join(SECRET), "a secret");
                 command.args(["--secret-file", SECRET]);
             }
             if tool == Tool::ItgFrames {

@@ -714,7 +714,7 @@ mod tests {
         (counts.packets, counts.unique, counts.bytes) = (0, 0, 0);
         let metrics = sent(&plan(), "run", &outcome, None).flows.remove(0).metrics;
         assert_eq!((metrics.lost, metrics.loss_share()), (Some(0), None));
-        for part in IN_A_LOG {
+        for part in ["logged", "not_logged"] {
             assert!(metrics.account.why[part].contains("log of the receiver"), "{part}");
         }
         outcome.flows[0].counts = None;

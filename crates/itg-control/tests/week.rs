@@ -142,7 +142,9 @@ fn flat(looks: &[Look], what: &str) {
         };
         let (early, late) = (median(&looks[quarter..2 * quarter]), median(&looks[3 * quarter..]));
         println!("{what}: {name}: median of the second quarter {early}, of the last {late}");
-        assert!(late <= early + early / 8, "{what}: {name} grows: {early}, then {late} bytes");
+        // Journals grow for hours before they are made shorter, so that it goes up and down.
+        let more = if scale().0 > 60 * SECOND { early / 2 } else { early / 3 };
+        assert!(late <= early + more, "{what}: {name} grows: {early}, then {late} bytes");
     }
     assert!(looks.last().is_some_and(|look| look.view > 40), "{what}: nodes left and came back");
 }

@@ -90,7 +90,8 @@ pub fn read_guarded(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
     if let Some(why) = distrusted(&path.display().to_string(), &facts, secret) {
         return Err(why);
     }
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir =
+        path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let around = fs::metadata(dir).map_err(|error| error.to_string())?;
     // Where only the owner of a file can remove it, as in /tmp, it stays.
     let sticky = around.mode() & 0o1000 != 0;
