@@ -60,7 +60,7 @@ fn a_run_on_this_host_tells_what_happens_instead_of_its_report() {
 
 fn page(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the agent's page");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("asked");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("answered");
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
