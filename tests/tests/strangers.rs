@@ -145,11 +145,11 @@ fn peers_that_say_too_little_are_given_up_and_hold_up_nobody() {
                 assert!(began.elapsed() < Duration::from_secs(60), "it may go on for ever");
             }
         });
-        // Half of a long message, and nothing more.
+        // No greeting is so long.
         let half = scope.spawn(|| {
             let mut stream = connect(&receiver);
             let mut bytes = 1_000_000u32.to_le_bytes().to_vec();
-            bytes.resize(500_000, 0);
+            bytes.resize(1000, 0);
             stream.write_all(&bytes).expect("it listens");
             refusal(&mut stream)
         });
@@ -160,7 +160,8 @@ fn peers_that_say_too_little_are_given_up_and_hold_up_nobody() {
             assert_eq!(refusal(stream), "no Hello came within 5s");
         }
         slow.join().expect("the slow one is cut off");
-        assert_eq!(half.join().expect("the half one is cut off"), "no Hello came within 5s");
+        let why = half.join().expect("the long one is cut off");
+        assert!(why.contains("longer than any of its kind"), "{why}");
     });
     // A peer that has greeted gets its welcome, and is given up after a silence, without a word.
     assert!(matches!(messages(&rest(&mut greeted))[..], [Message::Welcome { .. }, ..]));

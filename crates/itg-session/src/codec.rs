@@ -11,9 +11,9 @@ const GREETINGS: [u32; 2] = [0, 1];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// More than [`MAX_MESSAGE`] bytes were announced. Drivers give this too, when the length in front
-    /// of a message is too large: the usual sign of another protocol.
+    /// of a message is too large, or larger than a greeting's before it: the usual sign of another protocol.
     #[error(
-        "a message of more than 1048576 bytes was announced: the peer does not speak ITG's \
+        "a message was announced that is longer than any of its kind: the peer does not speak ITG's \
          signalling protocol (check host and port)"
     )]
     TooLong,

@@ -73,7 +73,7 @@ fn bytes_that_are_no_message_are_refused_in_words() {
     let error = decode(&vec![0; MAX_MESSAGE + 1]).expect_err("too long");
     assert_eq!(
         error.to_string(),
-        "a message of more than 1048576 bytes was announced: the peer does not speak ITG's \
+        "a message was announced that is longer than any of its kind: the peer does not speak ITG's \
          signalling protocol (check host and port)"
     );
 }

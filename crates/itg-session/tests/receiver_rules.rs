@@ -94,7 +94,7 @@ fn a_receiver_refuses_what_is_against_the_rules() {
         (vec![message(welcome())], "Welcome came before Hello"),
         (
             vec![I::Garbage(CodecError::TooLong)],
-            "a message of more than 1048576 bytes was announced: the peer does not speak ITG's \
+            "a message was announced that is longer than any of its kind: the peer does not speak ITG's \
              signalling protocol (check host and port)",
         ),
         (
