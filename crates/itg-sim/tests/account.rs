@@ -243,9 +243,10 @@ fn unsound(account: &PacketAccount, lost: Option<u64>) -> Result<(), String> {
     }
     let PacketAccount { planned, sent, refused, left_out, not_reached, arrived, .. } = *account;
     let PacketAccount { logged, not_logged, .. } = *account;
-    let places = account.lost;
-    let places = [places.socket, places.network, places.too_late, places.checksum, places.unknown];
-    let placed = places.iter().flatten().sum();
+    let of = account.lost;
+    let here = [of.socket, of.checksum, of.too_late, of.rebound, of.receiver_gone];
+    let elsewhere = [of.sender_host, of.network, of.unknown];
+    let placed = here.iter().chain(&elsewhere).flatten().sum();
     for (name, whole, sum) in [
         ("planned", planned, sum(&[sent, refused, left_out, not_reached])),
         ("sent", sent, sum(&[arrived, lost])),
