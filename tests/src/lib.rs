@@ -12,6 +12,7 @@ mod capture;
 mod cases;
 mod classic;
 mod cluster;
+mod cluster_logs;
 mod decode;
 mod ditg;
 mod faults;
@@ -36,6 +37,7 @@ pub use classic::{
     ClassicLogServer, ClassicPeer, ClassicReceiver, classic_send, classic_sender, own_address,
 };
 pub use cluster::{Authority, Cluster, cluster_keys, cluster_program, flow_packets};
+pub use cluster_logs::{each_record, logs_below};
 pub use decode::{Packet, decode, json, lists, packets};
 pub use ditg::{is_listening, itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
 pub use faults::{Fault, Harm, KINDS, Kind, Lost, Process};

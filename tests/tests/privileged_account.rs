@@ -247,8 +247,11 @@ fn what_a_flow_did_not_reach_is_in_each_account() {
 /// A translator of addresses that forgets a flow gives it another port: its packets are the flow's, and do not count.
 #[test]
 fn what_comes_from_another_port_of_the_sender_is_told_as_that() {
-    if not_run() || !Path::new(NFT).exists() {
+    if not_run() {
         return;
+    }
+    if !Path::new(NFT).exists() {
+        return leave_out(NFT);
     }
     let dir = itg_tests::temp_dir();
     let paths = ["s.itg", "r.itg"].map(|name| dir.path().join(name));

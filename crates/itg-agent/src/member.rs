@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 const EXCLUDE_MS: u64 = 3000;
 /// Time between two heartbeats of a member.
 const HEARTBEAT_MS: u64 = 1000;
-/// When something has happened members say how far they are within this time.
+/// Time within which members say how far they are when something has happened.
 const STATUS_MS: u64 = 500;
 /// While nothing happens members say how far they are once in this time.
 const REST_MS: u64 = 30_000;
@@ -66,7 +66,7 @@ pub(crate) struct Member {
     clock: SharedClock,
 }
 
-/// What an agent knows that was started again in a run.
+/// Knowledge of an agent that was started again in a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Again {
     /// It was started several times within a short time.

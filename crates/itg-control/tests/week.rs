@@ -68,7 +68,7 @@ fn scale() -> (u64, u32) {
     if long { (3600 * SECOND, 4 << 20) } else { (12 * SECOND, 16 << 10) }
 }
 
-/// What is held at the end of an hour.
+/// Bytes that are held at the end of an hour.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     memory: u64,
@@ -121,7 +121,7 @@ fn look(world: &World, held: i64) -> Look {
     }
 }
 
-/// What is held in the last quarter of the week, at the median, is not more than in the second quarter.
+/// Panics unless at the median hardly more is held in the last quarter of the week than in the second one.
 #[track_caller]
 fn flat(looks: &[Look], what: &str) {
     for (at, look) in looks.iter().enumerate().filter(|(at, _)| at % 12 == 11 || *at == 0) {

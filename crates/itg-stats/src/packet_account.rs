@@ -267,8 +267,9 @@ impl Metrics {
         let too_late = self.account.lost.too_late.filter(|count| *count > 0).map(|count| {
             format!("{count} packets came when the receiver had counted the flow, and are told as lost: --drain waits longer")
         });
-        let rebound = self.account.lost.rebound.filter(|count| *count > 0).map(|count| {
-            format!("{count} packets came from another port of the sender's address and were left out: an address translator forgot the flow")
+        // They may be nobody's loss: another program of that host.
+        let rebound = self.ledger.loss.rebound.filter(|count| *count > 0).map(|count| {
+            format!("{count} packets came from another port of the sender's address and were left out, as behind an address translator that forgot the flow")
         });
         let corrupted = self.account.corrupted.filter(|count| *count > 0);
         let corrupted = corrupted

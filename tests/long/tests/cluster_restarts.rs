@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
 use itg_record::{Item, Kind, LogReader, Note};
-use itg_tests::{Cluster, Output, children, flow_packets, wait_for};
+use itg_tests::{Cluster, Output, children, each_record, flow_packets, logs_below, wait_for};
 use nix::sys::signal::{Signal, kill as kill_one};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -44,45 +44,15 @@ fn kill(cluster: &mut Cluster, nodes: &[usize]) {
     }
 }
 
-/// All logs below a directory.
-fn logs(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            found.extend(logs(&path));
-        } else if path.extension().is_some_and(|what| what == "itg") {
-            found.push(path);
-        }
-    }
-    found
-}
-
 /// Count of each packet (flow, number) in the logs as sent, and as received.
 type Counts = BTreeMap<(u32, u64), [u32; 2]>;
 
 fn packets(dir: &Path) -> Counts {
     let mut counts = Counts::new();
-    for path in logs(dir) {
-        let bytes = fs::read(&path).expect("readable");
-        let mut flows = BTreeMap::new();
-        for item in LogReader::new(&bytes) {
-            match item {
-                Item::Note { note: Note::Flow(info), .. } => {
-                    flows.insert(info.index, info.flow);
-                }
-                Item::Records { records, .. } => {
-                    for record in records {
-                        let Some(flow) = flows.get(&record.flow) else { continue };
-                        let side = usize::from(record.kind != Kind::Sent);
-                        counts.entry((*flow, record.seq)).or_default()[side] += 1;
-                    }
-                }
-                // A killed process has not closed its log.
-                Item::Note { .. } | Item::Damage(_) => {}
-            }
-        }
-    }
+    each_record(dir, |_, flow, record| {
+        let side = usize::from(record.kind != Kind::Sent);
+        counts.entry((flow, record.seq)).or_default()[side] += 1;
+    });
     counts
 }
 
@@ -219,7 +189,7 @@ fn an_agent_that_is_stopped_and_started_again_loses_no_record() {
     let running = run(&cluster, &flows(3, 12));
     thread::sleep(Duration::from_secs(3));
     stop(&mut cluster, 1);
-    for path in logs(&cluster.path("agent-1")) {
+    for path in logs_below(&cluster.path("agent-1")) {
         let bytes = fs::read(&path).expect("readable");
         let closed = |item: Item<'_>| matches!(item, Item::Note { note: Note::End(_), .. });
         assert!(LogReader::new(&bytes).any(closed), "{} is not closed", path.display());

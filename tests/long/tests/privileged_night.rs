@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use itg_record::{Item, Kind, LogReader, Note};
-use itg_tests::{Cluster, Fault, Harm, NFT, Output, Running, leave_out, not_run};
+use itg_record::Kind;
+use itg_tests::{Cluster, Fault, Harm, NFT, Output, Running, each_record, leave_out, not_run};
 use serde_json::Value;
 
 const NODES: usize = 5;
@@ -100,50 +100,18 @@ fn flows(plan: Duration) -> String {
     text
 }
 
-/// Logs below a directory.
-fn logs(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    entries
-        .flat_map(|path| match path.is_dir() {
-            true => logs(&path),
-            false => vec![path],
-        })
-        .filter(|path| path.extension().is_some_and(|what| what == "itg"))
-        .collect()
-}
-
 /// By flow: numbers that are in the logs as sent, and as received.
 type Numbers = BTreeMap<u64, [BTreeSet<u64>; 2]>;
 
 /// Numbers in the logs below a directory; and those that are there twice.
 fn numbers(dir: &Path) -> (Numbers, Vec<String>) {
     let (mut numbers, mut twice) = (Numbers::new(), Vec::new());
-    for path in logs(dir) {
-        let bytes = fs::read(&path).expect("readable");
-        let mut flows = BTreeMap::new();
-        for item in LogReader::new(&bytes) {
-            match item {
-                Item::Note { note: Note::Flow(info), .. } => {
-                    flows.insert(info.index, info.flow);
-                }
-                Item::Records { records, .. } => {
-                    for record in records {
-                        let Some(flow) = flows.get(&record.flow) else { continue };
-                        let side = usize::from(record.kind != Kind::Sent);
-                        let of = numbers.entry(u64::from(*flow)).or_default();
-                        if !of[side].insert(record.seq) {
-                            twice.push(format!(
-                                "flow {flow} #{} in {}",
-                                record.seq,
-                                path.display()
-                            ));
-                        }
-                    }
-                }
-                Item::Note { .. } | Item::Damage(_) => {}
-            }
+    each_record(dir, |path, flow, record| {
+        let side = usize::from(record.kind != Kind::Sent);
+        if !numbers.entry(u64::from(flow)).or_default()[side].insert(record.seq) {
+            twice.push(format!("flow {flow} #{} in {}", record.seq, path.display()));
         }
-    }
+    });
     (numbers, twice)
 }
 

@@ -120,12 +120,9 @@ fn why_not(
 ) -> BTreeMap<&'static str, &'static str> {
     let lacks = |log: Option<&Object<'_>>| log.and_then(|log| log.owners.lack().words());
     let older = facts.received_packets.map(|_| "the account is of an older version");
-    let place = match () {
-        () if facts.shared_drops => {
-            Some("flows came to one socket: whose packets it dropped is not known")
-        }
-        () => None,
-    };
+    let place = facts
+        .shared_drops
+        .then_some("flows came to one socket: whose packets it dropped is not known");
     let logged = match arrivals {
         Some(log) if log.stats.is_round_trip() => {
             Some("nobody counts the replies that are not in a log")

@@ -17,7 +17,7 @@ pub(super) struct Pace {
     /// Times of the settings, without round trips.
     pub(super) rotate: Duration,
     pub(super) status: Duration,
-    /// What was told last.
+    /// The progress that was told last.
     pub(super) told: Option<Progress>,
     /// Number of times that it was told since it changed.
     pub(super) quiet: u32,

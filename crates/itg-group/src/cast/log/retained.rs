@@ -319,7 +319,7 @@ impl Log {
         children.iter().map(low).min().unwrap_or(u64::MAX).min(self.k)
     }
 
-    /// How far this member is.
+    /// Progress of this member.
     pub(super) fn progress(&self) -> Progress {
         (self.view.no(), self.k, self.low(), self.keep.stable)
     }
